@@ -1,7 +1,7 @@
-"""Which top-level modules of a crate name which others, and the circles among them.
+"""Finds the references between the top-level modules of a crate, and their cycles.
 
-Reads `use` declarations and paths that begin with `crate::` or reach the crate's root by `super::`; a name that the
-root re-exports counts as its module's. Tests may look anywhere, so `#[cfg(test)]` items do not count.
+Reads `use` declarations and paths that begin with `crate::` or reach the crate's root by `super::`. A name that the
+root re-exports counts as its module's. Tests may use any module, so `#[cfg(test)]` items do not count.
 """
 
 import re

@@ -1,5 +1,5 @@
-# Sourced: builds the slow disk's library and has it preloaded into what is started afterwards.
-# DISK_READ_US, DISK_SYNC_US and DISK_MB_S say how slow it is.
+# Sourced by other scripts: builds the slow disk's library and preloads it into all programs started afterwards.
+# DISK_READ_US, DISK_SYNC_US and DISK_MB_S set its speed.
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 KAURI=$(realpath -m "${KAURI:-$target/release/kauri}")
 [ -x "$KAURI" ] || {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The images of containers/: what is in them, built and run by podman, and by the steps of Apptainer's definition;
-# and that what a container costs can be measured (scripts/bench_containers).
+# The images of containers/: their contents, built and run by podman, and by the steps of Apptainer's definition. Also
+# checks that the cost of a container can be measured (scripts/bench_containers).
 source "$(dirname "$0")/clients/lib.sh"
 out=$("$python" "$root/tests/containers/run.py" "$root/containers" "$target/release/libkauri.so") || die "$out"
 sed '$d' <<<"$out"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# scripts/guard finds a slowdown that is planted in find (tests/guard/slowdown.patch: a twentieth of a request's
-# time), by its counts and by its times, and nothing between a server and itself. Some ten minutes on a machine
-# with nothing else to do; `make test` has only what does not measure times.
+# scripts/guard finds a planted slowdown of find (tests/guard/slowdown.patch: a twentieth of a request's time), by its
+# counts and by its times. It finds no difference between a server and itself. Takes about ten minutes on an otherwise
+# idle machine; `make test` runs only the parts that measure no times.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Beanie's own suite, as its source distribution carries it: the tests of odm/beanie.txt pass, and no others.
-#   beanie.sh --update   writes the list anew
+# Beanie's own test suite from its source distribution. Exactly the tests of odm/beanie.txt must pass.
+#   beanie.sh --update   rewrites the list
 source "$(dirname "$0")/lib.sh"
 out=$("$python" "$here/odm/suite.py" "$installed" beanie "$@") || die "$out"
 echo "$out" | sed '$d'

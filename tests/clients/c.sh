@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The C client: its header as C and C++, its symbols, the program of its documents, and its tests over each
-# transport, under a checker of memory too.
+# The C client: its header as C and C++, its symbols, the example programs of its documentation, and its tests over each
+# transport, also under a memory checker.
 #   c.sh --build   only builds, under target/clients/c; c/run.py runs the tests from there
-# What KAURI_CLIENTS_BUILT says has been built is left as it is.
+# Parts named in KAURI_CLIENTS_BUILT are not built again.
 source "$(dirname "$0")/lib.sh"
 client=$root/crates/client-c
 prefix=$installed/c

@@ -1,11 +1,11 @@
-"""A Kauri server for a test: on a free loopback port, with a data directory of its own.
+"""A Kauri server for a test: on a free loopback port, with its own data directory.
 
 As a program: kauri_server.py [SERVER FLAG…] -- COMMAND…
-runs COMMAND with KAURI_URI (and the Unix domain socket's path, KAURI_SOCKET) in its environment, ends
-the server and returns COMMAND's status; it fails if the server did not end in order.
+runs COMMAND with KAURI_URI (and the Unix domain socket's path, KAURI_SOCKET) in its environment, stops the server and
+returns COMMAND's status. It fails if the server did not shut down cleanly.
 
-KAURI_FLAGS holds flags that every server gets, separated by spaces. If KAURI_RDMA_ADDRESS is set, the
-server listens there too, and does not start without RDMA.
+KAURI_FLAGS holds flags that every server gets, separated by spaces. If KAURI_RDMA_ADDRESS is set, the server also
+listens there, and does not start without RDMA.
 """
 
 import atexit
@@ -25,7 +25,7 @@ import urllib.parse
 
 import bson
 
-# A start takes a fraction of a second; nobody waits so long but for one that hangs.
+# A start takes a fraction of a second; only a hanging one reaches this limit.
 READY_SECONDS_MAX = 180
 STOP_SECONDS_MAX = 60
 RDMA_ADDRESS = os.environ.get("KAURI_RDMA_ADDRESS")

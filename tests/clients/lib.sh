@@ -1,4 +1,4 @@
-# Read by the scripts beside it: where things are, and how a suite runs against a server of its own.
+# Sourced by the other scripts here: paths, and a function that runs a suite against its own server.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A server whose log is mapped, with ordinary memory standing in for persistent memory; and that freed memory is
-# given back.
+# A server with a mapped log, on ordinary memory in place of persistent memory, and the release of freed memory.
 source "$(dirname "$0")/lib.sh"
 export PYTHONPATH=$here:$here/kill9
 exactly 18 "$("$python" "$here/memory/run.py" | tail -1)"

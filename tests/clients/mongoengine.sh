@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# MongoEngine's own suite, as its source distribution carries it: the tests of odm/mongoengine.txt pass, and no others.
-#   mongoengine.sh --update   writes the list anew
+# MongoEngine's own test suite from its source distribution. Exactly the tests of odm/mongoengine.txt must pass.
+#   mongoengine.sh --update   rewrites the list
 source "$(dirname "$0")/lib.sh"
 out=$("$python" "$here/odm/suite.py" "$installed" mongoengine "$@") || die "$out"
 echo "$out" | sed '$d'

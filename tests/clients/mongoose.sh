@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# mongoose, by the tests that packages of its plugins carry and by those beside this script: the tests of
-# odm/mongoose.txt pass, and no others.
-#   mongoose.sh --update   writes the list anew
+# mongoose, with the tests in packages of its plugins and those beside this script. Exactly the tests of
+# odm/mongoose.txt must pass.
+#   mongoose.sh --update   rewrites the list
 source "$(dirname "$0")/lib.sh"
 out=$("$python" "$here/odm/suite.py" "$installed" mongoose "$@") || die "$out"
 echo "$out" | sed '$d'

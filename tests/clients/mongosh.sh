@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A session of mongosh over every command, its answers checked.
-#   mongosh.sh --update   writes the session's answers anew
+# A mongosh session over every command, with its output checked.
+#   mongosh.sh --update   rewrites the session's output
 source "$(dirname "$0")/lib.sh"
 KAURI_HOME=$(mktemp -d)
 export KAURI_HOME

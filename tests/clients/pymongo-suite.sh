@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The Python driver's own suite, as its source distribution carries it: the tests of pymongo/suite.txt
-# must pass.
+# The Python driver's own test suite from its source distribution: the tests of pymongo/suite.txt must pass.
 #   pymongo-suite.sh --update   adds the tests that pass now to the list
 source "$(dirname "$0")/lib.sh"
 export PYTHONPATH=$here:$here/pymongo

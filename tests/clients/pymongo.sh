@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The smoke suite of the Python driver; messages as large as they may be, compressed ones and files, over
-# TCP and by the Unix domain socket.
+# The smoke suite of the Python driver, and messages of the maximum size, compressed messages and files. Each runs over
+# TCP and over the Unix domain socket.
 source "$(dirname "$0")/lib.sh"
 ran=$(with_server -- "$python" "$here/pymongo/smoke.py" | tail -1)
 exactly 57 "$ran"

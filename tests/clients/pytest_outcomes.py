@@ -1,4 +1,4 @@
-"""A pytest plugin that writes what became of each test to the file OUTCOMES, as JSON."""
+"""A pytest plugin that writes the outcome of each test to the file OUTCOMES, as JSON."""
 
 import json
 import os

@@ -1,7 +1,7 @@
-"""A checked-in list of the tests of somebody else's suite that pass.
+"""A checked-in list of the passing tests of an external suite.
 
-The list names tests by file: a line `FILE COUNT`, then one indented line for each test. Lines that begin with
-`#` are kept.
+The list names tests by file: a line `FILE COUNT`, then one indented line for each test. Lines that begin with `#` are
+kept.
 """
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The server over WiredTiger: the Python driver's smoke suite, 18 kills with -9, and the comparison of
-# the engines, small.
+# The server with WiredTiger: the Python driver's smoke suite, 18 kills with -9, and the comparison of the engines at a
+# small size.
 #   wiredtiger.sh [SEED]
-# The server is that of the tests, which has the feature: the default one is without (Debian's library is GPL).
+# The server is that of the tests, which has the feature; the default build lacks it (Debian's library is GPL).
 source "$(dirname "$0")/lib.sh"
 built=$target/wiredtiger
 (cd "$root" && KAURI_TEST_FEATURES=kauri-server/wiredtiger scripts/test_binaries >/dev/null)

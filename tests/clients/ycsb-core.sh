@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The benchmark's workloads are YCSB's: what the core of YCSB draws and does is compared with what ours do
+# The benchmark's workloads equal YCSB's: the draws and results of YCSB's core are compared with ours
 # (crates/bench/examples/ycsb_core). No server takes part.
 source "$(dirname "$0")/lib.sh"
 jars=$installed/ycsb/lib

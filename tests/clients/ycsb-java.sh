@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# YCSB's own client, in Java, with the binding in ycsb/: its workloads over each transport, and what the binding
-# answers besides.
+# YCSB's own Java client with the binding in ycsb/: its workloads over each transport, and the binding's other
+# behaviour.
 #   ycsb-java.sh --build   only builds, under target/clients/ycsb; ycsb-java/run.py runs the tests from there
-# What KAURI_CLIENTS_BUILT says has been built is left as it is.
+# Parts named in KAURI_CLIENTS_BUILT are not built again.
 source "$(dirname "$0")/lib.sh"
 built=$installed/ycsb
 [ -d "$built/lib" ] || die "no $built/lib: run 'scripts/bootstrap test' first"

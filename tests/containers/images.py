@@ -1,8 +1,8 @@
 """Ways to run the server in a container: by podman, and as Apptainer does.
 
-Apptainer is in no Debian: of its definition the steps are taken by hand, and what comes of them is run as Apptainer
-does, by an ordinary user in a user namespace, on an image that can't be written, with the host's network, /proc, /sys
-and /dev. Needs root, since it gives control groups limits.
+Debian has no Apptainer package. The tests perform the steps of its definition and run the result as Apptainer does: by
+an ordinary user in a user namespace, on a read-only image, with the host's network, /proc, /sys and /dev. Needs root
+to set the limits of control groups.
 """
 
 import contextlib

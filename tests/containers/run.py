@@ -1,10 +1,9 @@
 """Builds the images of containers/ and runs them.
 
-run.py CONTAINERS LIBRARY: the folder of the definitions, and libkauri. Needs root, since it gives control groups
-limits. The last line is the number of tests that passed.
+run.py CONTAINERS LIBRARY: the directory of the definitions, and libkauri. Needs root to set the limits of control
+groups. The last line is the number of tests that passed.
 
-podman builds the Containerfile and runs what comes of it. Of Apptainer's definition the steps are taken by hand, see
-images.py.
+podman builds and runs the Containerfile. The tests perform the steps of Apptainer's definition, see images.py.
 """
 
 import contextlib

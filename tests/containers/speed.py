@@ -1,9 +1,9 @@
-"""What a container costs: the two tables of *Performance evaluation of MongoDB with RDMA in Singularity-based
+"""The cost of a container: the two tables of *Performance evaluation of MongoDB with RDMA in Singularity-based
 container environments*, and its run with 500 MB of memory.
 
-speed.py CONTAINERS [options]: the folder of the definitions. Servers on the host, in a container, and in ones with
-limits of memory take turns under `kauri bench run`: 100 % Put (a whole record is written), one client, a row for each
-size. Needs root, since it gives control groups limits. RDMA is measured where KAURI_RDMA_ADDRESS is set.
+speed.py CONTAINERS [options]: the directory of the definitions. Servers on the host, in a container, and in containers
+with memory limits alternate under `kauri bench run`: 100 % Put (a whole record is written), one client, a row for each
+size. Needs root to set the limits of control groups. RDMA is measured if KAURI_RDMA_ADDRESS is set.
 """
 
 import argparse

@@ -1,16 +1,16 @@
-// A slow disk for experiments: preloaded, it holds up reads and syncs of files under a directory, as a
-// disk of one arm would. All I/O is real; it only takes longer, whatever the program does it.
+// A slow disk for experiments. Preloaded, it delays reads and syncs of files under a directory, as a disk with one arm
+// does. All I/O is real and only takes longer.
 //
-//   SLOW_DISK_DIR          files below it are held up
-//   SLOW_DISK_READ_US      a read takes so long, and reads take turns
-//   SLOW_DISK_SYNC_US      a sync takes so long, and takes its turn among the reads
-//   SLOW_DISK_MB_S         and both so much longer as their bytes take at this rate; 0 for no such limit
-//   SLOW_DISK_FROM_LISTEN  if set, only once the process listens on a socket
-//   SLOW_DISK_UNCACHED_DIR of files below it the kernel is asked to forget what was read, so that every
-//                          read is one of the device
+//   SLOW_DISK_DIR          files below it are delayed
+//   SLOW_DISK_READ_US      duration of a read; reads are served one at a time
+//   SLOW_DISK_SYNC_US      duration of a sync, served one at a time with the reads
+//   SLOW_DISK_MB_S         adds the time of the bytes at this rate to both; 0 for no such limit
+//   SLOW_DISK_FROM_LISTEN  if set, delays begin when the process listens on a socket
+//   SLOW_DISK_UNCACHED_DIR the page cache of files below it is dropped after each read, so that every
+//                          read goes to the device
 //
-// Writes go to the kernel's memory as ever and are paid for by the next sync of their file. While there
-// is a file `fast` in SLOW_DISK_DIR nothing is held up (for loading).
+// Writes go to the page cache without delay; the next sync of their file takes the time. While a file `fast` exists in
+// SLOW_DISK_DIR nothing is delayed (for loading).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

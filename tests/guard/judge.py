@@ -1,4 +1,4 @@
-"""What scripts/guard takes for worse: planted differences of two servers' counts."""
+"""The differences that scripts/guard reports as worse: planted differences of two servers' counts."""
 
 import copy
 import importlib.machinery

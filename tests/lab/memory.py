@@ -1,6 +1,6 @@
-"""A server whose control group leaves it little memory: with too little it does not start and says what it
-needs, data of four times the limit does not end it, and what would add to full memory is refused till there
-is room again."""
+"""A server whose control group has little memory. With too little it does not start and reports the amount it needs.
+It survives data of four times the limit. Operations that add to full memory are rejected until there is room again.
+"""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""A server on persistent memory: what it keeps through deaths among writes, and a shutdown in order."""
+"""A server on persistent memory: its data after kills during writes, and after a clean shutdown."""
 
 import os
 import sys

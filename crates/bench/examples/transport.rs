@@ -1,8 +1,8 @@
-//! The transport alone against the echo server.
+//! Compares the transport layer with the echo server.
 //!
-//! `transport compare [connections] [threads] [reply bytes] [rounds] [seconds]` starts both servers as
-//! processes of their own, measures them in turns, and prints the figures of each and the ratios.
-//! `transport serve echo|fixed [threads]` runs one until its standard input ends, for strace or perf.
+//! `transport compare [connections] [threads] [reply bytes] [rounds] [seconds]` starts both servers as separate
+//! processes, measures them alternately, and prints the figures of each and the ratios. `transport serve
+//! echo|fixed [threads]` runs one server until its standard input ends, for strace or perf.
 
 use kauri_bench::compare::alternate;
 use kauri_bench::echo::{EchoServer, preamble};
@@ -20,16 +20,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// About what a find by _id is.
+/// About the size of a find by _id.
 const REQUEST_BODY_BYTES: usize = 120;
 
-/// Where in its allocation the document lies. Not near the beginning of a page: where source and
-/// target of the kernel's copy lie a few bytes apart modulo 4096, some CPUs copy at a third of their
-/// speed, and a document among others hardly ever lies so.
+/// The document's offset in its allocation. If the source and target of the kernel's copy lie a few bytes apart
+/// modulo 4096, some CPUs copy at a third of their speed. So the offset is not near the beginning of a page.
 const DOCUMENT_AT: usize = 1000;
 
-/// Answers every request with one and the same document, of the size that the request's first body
-/// bytes (an int32 behind the document's length) ask for.
+/// Answers every request with the same document. Its size is an int32 in the request's body, behind the
+/// document's length.
 struct FixedReply {
     document: Vec<u8>,
 }
@@ -112,7 +111,7 @@ impl Client for Asker {
     }
 }
 
-/// A server in a process of its own.
+/// A server in a separate process.
 struct Process {
     child: Child,
     address: SocketAddr,

@@ -1,4 +1,4 @@
-//! The generator against the echo server, small and short.
+//! Runs the load generator briefly against the echo server.
 
 use kauri_bench::echo::{EchoServer, preamble};
 use kauri_bench::load::{Client, Load, Report};
@@ -25,7 +25,7 @@ impl Client for Sized {
     }
 }
 
-/// A reply of this size; only its length means anything.
+/// A reply of this size; only its length is significant.
 fn reply(bytes: usize) -> Vec<u8> {
     let mut reply = vec![b'.'; bytes];
     reply[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
@@ -53,7 +53,7 @@ fn every_request_gets_a_reply_of_the_size_asked_for() {
             };
             load.run(|_| Sized { request_bytes, reply_bytes }).unwrap()
         };
-        // A machine with other things to do may need longer.
+        // A busy machine may need longer.
         let enough = |report: &Report| report.latency.count() >= connections as u64;
         let report = [150, 1500, 15_000].into_iter().map(run).find(enough).unwrap();
         assert_eq!(report.errors, 0);
@@ -63,7 +63,7 @@ fn every_request_gets_a_reply_of_the_size_asked_for() {
 }
 
 #[test]
-fn requests_may_come_in_pieces_and_in_bunches() {
+fn requests_may_arrive_in_pieces_and_in_bunches() {
     let server = server(1);
     let mut stream = TcpStream::connect(server.address()).unwrap();
     let mut all = preamble(10, &reply(20));
@@ -79,7 +79,7 @@ fn requests_may_come_in_pieces_and_in_bunches() {
 }
 
 #[test]
-fn sizes_that_make_no_sense_are_refused() {
+fn invalid_sizes_are_refused() {
     let server = server(1);
     for bad in [preamble(0, &[1]), preamble(1, &[]), preamble(u32::MAX, &[1])] {
         let mut stream = TcpStream::connect(server.address()).unwrap();

@@ -1,10 +1,11 @@
-//! The measurements of the engines run, small, and give a figure and a verdict for each goal.
+//! Runs each measurement of the engines at a small size. Each measurement must give a figure and a verdict for
+//! each goal.
 
 use kauri_bench::engine::{self, Goal, Kind, Measurement, Settings};
 
 #[test]
 fn every_part_gives_figures() {
-    // All but the one that starts the program itself.
+    // All measurements except the one that starts the program itself.
     let measurements = Measurement::ALL
         .into_iter()
         .filter(|measurement| *measurement != Measurement::Memory)
@@ -23,7 +24,7 @@ fn every_part_gives_figures() {
         let line = lines.iter().find(|line| line.name.contains(name));
         line.and_then(|line| line.pmlog).unwrap_or_else(|| panic!("{name} is not in the table"))
     };
-    // What does not depend on the machine: a document is written once, and something besides.
+    // A result independent of the machine: a document is written once, with some overhead.
     assert!((1.0..1.5).contains(&named("inserts in groups")), "{}", named("inserts in groups"));
     assert!(named("uniform updates at") > 1.1, "{}", named("uniform updates at"));
     let table = engine::render(&lines);

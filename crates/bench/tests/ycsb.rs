@@ -1,4 +1,5 @@
-//! The YCSB experiment runs, small, on the engines by themselves, and judges what it has measured.
+//! Runs the YCSB experiment at a small size, directly on the engines. The experiment must judge its own
+//! figures.
 
 use kauri_bench::engine::Kind;
 use kauri_bench::ycsb::{self, Engines, Medium, Plan, Workload};
@@ -36,7 +37,7 @@ fn every_workload_gives_figures() {
     let table = ycsb::render(&rows);
     assert!(table.contains("workload") && table.contains("MISSED: "), "{table}");
     if plan.kinds.contains(&Kind::WiredTiger) {
-        // Both did the same operations in turns, so there is a ratio that counts.
+        // Both ran the same operations alternately, so each row has a valid ratio.
         assert!(rows.iter().all(|row| row.times.is_some() && row.void.is_none()), "{rows:?}");
     } else {
         assert!(rows.iter().all(|row| row.is_met().is_none()), "{rows:?}");

@@ -1,4 +1,4 @@
-//! Throughput of what runs for every document: validation, comparison, index keys.
+//! Throughput of the operations that run for every document: validation, comparison, index keys.
 //!
 //! `cargo bench -p kauri-bson`. Prints the best of several rounds.
 
@@ -7,7 +7,7 @@ use kauri_bson::{DocBuf, KeyStringBuilder, Value, compare_docs, doc, validate};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Nanoseconds that one call takes, the best of ten rounds.
+/// Nanoseconds per call, the best of ten rounds.
 fn measure(mut call: impl FnMut()) -> f64 {
     const CALLS: u32 = 100_000;
     (0..10)
@@ -84,7 +84,7 @@ fn main() {
         });
         report(&format!("iterate, {name}"), bytes.len(), ns);
         let copy = doc.clone();
-        // Equal up to its last element.
+        // Equal except for the last element.
         let other = DocBuf::build(|w| {
             w.put_all(doc.as_doc());
             w.put("last", 1);

@@ -1,12 +1,12 @@
-//! What a session costs without a database behind it: an echo, over the transport that the connection
-//! string asks for. To be compared with bare verbs (`pingpong` of the crate `verbs`).
+//! The cost of a session without a database: an echo over the transport that the connection string selects.
+//! Compare it with bare verbs (`pingpong` of the crate `verbs`).
 //!
-//! `session_echo serve ADDRESS:PORT SPIN-MICROS [SOCKET-DIRECTORY]`: there a Unix domain socket, for shared memory
+//! `session_echo serve ADDRESS:PORT SPIN-MICROS [SOCKET-DIRECTORY]`: the directory gets a Unix domain socket
 //! `session_echo connect URI latency BYTES ITERATIONS`
 //! `session_echo connect URI bandwidth BYTES ITERATIONS`
 //!
-//! The one that connects prints one JSON object: microseconds one way for messages of so many bytes, or
-//! megabytes (10^6) a second of replies of that size.
+//! The connecting side prints one JSON object. It has the one-way latency in microseconds of messages of BYTES,
+//! or the bandwidth in megabytes (10^6) per second of replies of that size.
 
 use kauri_base::Result as BaseResult;
 use kauri_base::clock::SeededRandom;
@@ -28,9 +28,9 @@ use std::time::Instant;
 
 type Outcomes<T> = Result<T, Box<dyn Error>>;
 
-/// What `splice` sends.
+/// The bytes that `splice` sends.
 static REPLY: [u8; 16 << 20] = [7; 16 << 20];
-/// Asks for a reply of so many bytes: the operation code is none that commands have.
+/// Asks for a reply of this many bytes. No command has this operation code.
 const WANT_BYTES: i32 = 7777;
 
 struct Echo {
@@ -42,7 +42,7 @@ struct Nothing;
 impl ClientState for Nothing {}
 
 impl Echo {
-    /// The handshake, which comes by OP_QUERY, and the request for another transport.
+    /// The handshake, which uses OP_QUERY, and the request for another transport.
     fn command(&self, session: &SessionInfo, request: &[u8], reply: &mut ReplyBuf) -> Option<()> {
         let (header, message) = match Message::parse(request).ok()? {
             (header, Message::Msg(message)) => (header, message),
@@ -154,7 +154,7 @@ fn serve(address: SocketAddr, spin_us: u64, place: Option<&str>) -> Outcomes<()>
         beside.setup()?;
         beside.start(&manager)?;
     }
-    // Until it is killed.
+    // Runs until it is killed.
     loop {
         std::thread::park();
     }
@@ -189,7 +189,7 @@ fn bandwidth(connection: &mut Connection, bytes: usize, iterations: usize) -> Ou
     let ask = message(WANT_BYTES, &(bytes as u32).to_le_bytes());
     let mut began = Instant::now();
     for round in 0..=iterations {
-        // The first one makes what large messages go through, and is not counted.
+        // The first round sets up the path of large messages and is not counted.
         if round == 1 {
             began = Instant::now();
         }

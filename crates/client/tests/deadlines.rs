@@ -1,5 +1,5 @@
-//! Servers that are slow, silent or too busy to accept: connecting takes no longer than it may, and what is only
-//! another way to the same server is gone without.
+//! Connecting to servers that are slow, silent or too busy to accept. Connecting respects its time limit. An
+//! unavailable alternative transport is skipped.
 
 use kauri_bson::{DocWriter, doc};
 use kauri_client::{ClientError, Connection, Transport};
@@ -13,14 +13,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// What hangs is found out, however busy the machine is.
+/// Time after which a hang is certain, even on a busy machine.
 const HANGS: Duration = Duration::from_secs(120);
-/// A sign of life each so often, for longer than anything may hang.
+/// Interval of the bytes that the server sends, for longer than a connection may take.
 const DRIP: Duration = Duration::from_millis(20);
 
 type Opened = Result<Connection, ClientError>;
 
-/// Connects, in a thread that may hang.
+/// Connects in a thread, which may hang.
 fn open(uri: String) -> Opened {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || tell.send(Connection::open(&uri.parse().unwrap())).is_ok());
@@ -31,7 +31,7 @@ fn is_timed_out(opened: Opened) -> bool {
     matches!(opened, Err(ClientError::Io(error)) if error.kind() == ErrorKind::TimedOut)
 }
 
-/// A socket's file, which goes when the test does.
+/// A socket file, removed when the test ends.
 struct SocketFile {
     path: PathBuf,
     _listener: UnixListener,
@@ -43,7 +43,7 @@ impl SocketFile {
         SocketFile { path, _listener }
     }
 
-    /// Nobody more can wait to be accepted.
+    /// Fills the accept queue.
     fn fill(&self) {
         loop {
             match connect_unix(&self.path, Some(Duration::from_millis(1))) {
@@ -71,7 +71,7 @@ fn read_request(stream: &mut TcpStream) -> i32 {
     i32::from_le_bytes(*id)
 }
 
-/// A server that answers one hello. Where it listens.
+/// A server that answers one hello. Returns its port.
 fn greets() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -85,7 +85,7 @@ fn greets() -> u16 {
         DocWriter::new(&mut reply).put_all(hello.as_doc());
         writer.finish(&mut reply).unwrap();
         stream.write_all(&reply).unwrap();
-        // Until the client has gone.
+        // Until the client disconnects.
         let _ = stream.read(&mut [0]);
     });
     port
@@ -96,7 +96,7 @@ fn escaped(path: &Path) -> String {
 }
 
 #[test]
-fn a_listener_that_accepts_nobody_is_waited_for_no_longer_than_it_may() {
+fn connecting_to_a_full_listener_respects_the_time_limit() {
     let name = format!("kauri-deadlines-{}.sock", std::process::id());
     let full = SocketFile::new(std::env::temp_dir().join(name));
     full.fill();
@@ -105,7 +105,7 @@ fn a_listener_that_accepts_nobody_is_waited_for_no_longer_than_it_may() {
 }
 
 #[test]
-fn a_listener_beside_the_server_that_accepts_nobody_is_gone_without() {
+fn a_full_alternative_listener_is_skipped() {
     let port = greets();
     let full = SocketFile::new(format!("/tmp/mongodb-{port}.sock").into());
     full.fill();
@@ -116,7 +116,7 @@ fn a_listener_beside_the_server_that_accepts_nobody_is_gone_without() {
 }
 
 #[test]
-fn a_listener_beside_the_server_that_says_nothing_leaves_time_for_the_server() {
+fn a_silent_alternative_listener_leaves_time_for_the_server() {
     let port = greets();
     let _silent = SocketFile::new(format!("/tmp/mongodb-{port}.sock").into());
     let opened = open(format!("mongodb://127.0.0.1:{port}/?rdma=off&connectTimeoutMS=4000"));
@@ -124,7 +124,7 @@ fn a_listener_beside_the_server_that_says_nothing_leaves_time_for_the_server() {
 }
 
 #[test]
-fn a_server_that_says_a_little_all_the_time_is_heard_no_longer_than_it_may() {
+fn connecting_to_a_dripping_server_respects_the_time_limit() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {

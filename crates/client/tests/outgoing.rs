@@ -1,4 +1,4 @@
-//! Sessions that workers open by connection string, with a service that knows the handshake.
+//! Outgoing sessions opened by workers from connection strings, with a service that knows the handshake.
 
 use kauri_base::clock::SeededRandom;
 use kauri_bson::{Doc, DocWriter, Value, doc};
@@ -20,7 +20,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Service {
-    /// Which process it says that it is.
+    /// The process id that the server reports.
     process: [u8; 12],
     random: SeededRandom,
 }
@@ -109,7 +109,7 @@ struct Server {
 }
 
 impl Server {
-    /// On a free port and the Unix domain socket of that port; there it may be another process.
+    /// Listens on a free port and on that port's Unix domain socket, where it may report another process.
     fn start(unix_process: u8) -> Server {
         let executor =
             ServiceExecutor::start(&ExecutorOptions { workers: 1, ..Default::default() }).unwrap();
@@ -156,7 +156,7 @@ fn opened(executor: &Arc<ServiceExecutor>, uri: &str) -> Result<Opened> {
 }
 
 #[test]
-fn a_session_takes_the_fastest_transport_that_there_is() {
+fn a_session_uses_the_fastest_available_transport() {
     let same = Server::start(1);
     let (port, path) = (same.port, format!("%2Ftmp%2Fmongodb-{}.sock", same.port));
     for (uri, transport, why) in [

@@ -111,7 +111,7 @@ pub async fn open_cursor(
         let limit = BatchLimit { docs: Some(new.first_batch), bytes, more };
         let filled = fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await;
         invocation.figures.plan = Some(executor.totals());
-        filled.map_err(|error| while_running(invocation.name, &new.ns, error))?
+        filled.map_err(|error| executor_error(invocation.name, &new.ns, error))?
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
     // A tailable cursor on an empty collection has no place to go on from: it is dead from the start.
@@ -153,9 +153,9 @@ pub async fn open_cursor(
     Ok(())
 }
 
-/// The error of a plan that fails while it runs, with the command's context. MongoDB notices a drop between two
-/// runs, so that error stays unchanged.
-pub fn while_running(command: &str, ns: &Namespace, error: Error) -> Error {
+/// Adds the command's context to an error of a running plan, for example `PlanExecutor error during aggregation ::
+/// caused by ::`. MongoDB notices a drop between two runs, so that error stays unchanged.
+pub fn executor_error(command: &str, ns: &Namespace, error: Error) -> Error {
     match command {
         _ if is_dropped(&error) => error,
         "find" => error.context(format_args!("Executor error during find command: {ns}")),

@@ -1,4 +1,4 @@
-//! The in-memory engine passes the suite, and builds an index that is attached.
+//! The in-memory engine passes the conformance suite and builds an attached index.
 
 use kauri_conformance::Subject;
 use kauri_conformance::table::{Table, TableIndex, doc};

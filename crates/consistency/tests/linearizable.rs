@@ -1,4 +1,4 @@
-//! Registers whose histories are made by hand.
+//! The linearizability checker on handmade histories of registers.
 
 use RegisterOperation::{CompareAndSet, Mismatch, Read, Write};
 use kauri_consistency::linearizable::{Operation, Register, RegisterOperation, Verdict, check};
@@ -26,7 +26,7 @@ fn overlapping_operations_have_any_order() {
         let read = operation(2, 3, Read(value));
         assert_eq!(verdict(&[write.clone(), read]), Verdict::Linearizable, "{value:?}");
     }
-    // Two reads of one write: once it was seen it stays.
+    // Two reads of one write: a value stays visible once it was seen.
     let reads = [operation(2, 3, Read(Some(1))), operation(4, 5, Read(None))];
     let all = [write, reads[0].clone(), reads[1].clone()];
     assert_eq!(verdict(&all), Verdict::Not);
@@ -50,7 +50,7 @@ fn an_unanswered_write_takes_effect_late_or_never_but_not_after_its_server() {
     };
     assert_eq!(seen(None, 50), Verdict::Linearizable);
     assert_eq!(seen(Some(60), 50), Verdict::Linearizable);
-    // It would take effect between two reads that were both sent after its server was gone.
+    // The write would take effect between two reads that were both sent after its server had died.
     let all = [
         unanswered(1, Some(5), Write(Some(1))),
         operation(10, 11, Read(None)),

@@ -1,4 +1,5 @@
-//! Histories of lists: each anomaly, made by hand, is found and named; histories that may happen have none.
+//! The list checker on handmade histories. It finds and names each anomaly, and reports nothing for valid
+//! histories.
 
 use kauri_consistency::cycles::{Anomaly, Order, Promise};
 use kauri_consistency::lists::{Fault, Key, Outcome, Step, Transaction, Value, check};
@@ -15,7 +16,7 @@ fn read(key: Key, list: &[Value]) -> Step {
     Step::Read(key, Some(list.to_vec()))
 }
 
-/// A transaction of a client of its own.
+/// A transaction with its own client.
 fn transaction(sent: u64, outcome: Outcome, steps: &[Step]) -> Transaction {
     Transaction { client: sent, sent, outcome, steps: steps.to_vec() }
 }
@@ -24,7 +25,7 @@ fn committed(sent: u64, at: u64, steps: &[Step]) -> Transaction {
     transaction(sent, Outcome::Committed(at), steps)
 }
 
-/// All at once: nothing but the data orders them.
+/// Concurrent transactions: only the data orders them.
 fn at_once(all: &[&[Step]]) -> Vec<Transaction> {
     all.iter()
         .map(|steps| Transaction { client: 0, ..committed(0, 100, steps) })
@@ -167,7 +168,7 @@ fn a_stale_read_breaks_the_order_of_real_time_alone() {
     ];
     assert_eq!(anomalies(&history, STRICT), [Anomaly::GSingle]);
     assert_eq!(anomalies(&history, SERIALIZABLE), []);
-    // Of one client it breaks the order of its session as well.
+    // Transactions of one client also violate the order of their session.
     let own: Vec<_> = history.iter().map(|one| Transaction { client: 1, ..one.clone() }).collect();
     assert_eq!(anomalies(&own, SESSION), [Anomaly::GSingle]);
     assert_eq!(anomalies(&history, SESSION), []);
@@ -190,7 +191,7 @@ fn an_acknowledged_append_that_is_never_read_is_lost() {
         committed(5, 6, &[read(1, &[1])]),
     ];
     assert_eq!(anomalies(&history, STRICT), [Anomaly::GSingle]);
-    // Without an acknowledgement nothing is lost.
+    // Without an acknowledgement no append is lost.
     let mut unknown = history.to_vec();
     unknown[1].outcome = Outcome::Unknown;
     assert_eq!(check(&unknown, STRICT), []);
@@ -198,7 +199,7 @@ fn an_acknowledged_append_that_is_never_read_is_lost() {
 
 #[test]
 fn an_append_that_comes_back_is_found() {
-    // It was lost when the second reader looked, and is there again for the third one.
+    // The append was missing for the second reader, and is visible again to the third one.
     let history = [
         committed(1, 2, &[append(1, 1)]),
         committed(3, 4, &[read(1, &[1])]),

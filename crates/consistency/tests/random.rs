@@ -1,5 +1,5 @@
-//! Random histories: those of a database with one copy and one transaction at a time have no fault; with a planted
-//! error they have one.
+//! The checkers on random histories. A database with one copy and serial transactions has no fault; a planted
+//! error is found.
 
 use kauri_consistency::cycles::Promise;
 use kauri_consistency::linearizable::{Counter, CounterOperation, Operation, Verdict};
@@ -8,7 +8,7 @@ use kauri_consistency::{linearizable, lists};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// Random numbers of a seed (SplitMix64).
+/// Random numbers from a seed (SplitMix64).
 struct Dice(Cell<u64>);
 
 impl Dice {
@@ -24,7 +24,7 @@ impl Dice {
     }
 }
 
-/// What goes wrong in the database.
+/// The planted fault of the database.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Planted {
     Nothing,
@@ -34,13 +34,13 @@ enum Planted {
     AppliedTwice,
     /// A read returns a version from before an earlier acknowledged append.
     StaleRead,
-    /// A refused transaction has an effect.
+    /// A rejected transaction has an effect.
     AbortedEffect,
     /// Half of a transaction has an effect.
     HalfApplied,
 }
 
-/// A history of clients that run one after the other inside of the database; their requests overlap outside.
+/// A history of clients that are serial within the database; their requests overlap outside.
 fn history(dice: &Dice, planted: Planted) -> Vec<Transaction> {
     let mut state: BTreeMap<lists::Key, Vec<lists::Value>> = BTreeMap::new();
     let mut history = Vec::new();
@@ -52,7 +52,7 @@ fn history(dice: &Dice, planted: Planted) -> Vec<Transaction> {
         // The transaction takes effect now; its request was sent before, and its reply comes later.
         now += 1 + dice.below(5);
         let client = dice.below(6) as usize;
-        // It has one request at a time.
+        // A client has one request at a time.
         let Some(idle) = now.checked_sub(free_at[client] + 1) else { continue };
         let sent = now - dice.below(8).min(idle);
         let answered = now + dice.below(8);
@@ -121,7 +121,7 @@ fn history(dice: &Dice, planted: Planted) -> Vec<Transaction> {
 }
 
 #[test]
-fn what_one_copy_answers_has_no_fault() {
+fn histories_of_one_copy_have_no_fault() {
     for seed in 0..2000 {
         let found =
             check(&history(&Dice::new(seed), Planted::Nothing), Promise::STRICT_SERIALIZABLE);
@@ -141,7 +141,7 @@ fn planted_errors_are_found() {
     }
 }
 
-/// A counter's history, and whether the answers were changed.
+/// A counter's history, and whether replies were falsified.
 fn counter(dice: &Dice, wrong: bool) -> Vec<Operation<CounterOperation>> {
     let (mut state, mut now, mut operations) = (0, 10, Vec::new());
     for _ in 0..40 {
@@ -154,7 +154,7 @@ fn counter(dice: &Dice, wrong: bool) -> Vec<Operation<CounterOperation>> {
             _ => CounterOperation::Add(by),
         };
         let is_read = matches!(what, CounterOperation::Read(_));
-        // Without an answer it may have had no effect; a read without one says nothing.
+        // Without a reply a write may have had no effect; such a read is ignored.
         if !is_read && (known || dice.below(2) == 0) {
             state += by;
         }
@@ -163,7 +163,7 @@ fn counter(dice: &Dice, wrong: bool) -> Vec<Operation<CounterOperation>> {
             operations.push(Operation { sent: now - dice.below(10), answered, until: None, what });
         }
     }
-    // An increment that was acknowledged has been lost.
+    // An acknowledged increment was lost.
     let last = now + 100;
     let end = if wrong { state - 1000 } else { state };
     operations.push(Operation {

@@ -1,4 +1,4 @@
-//! What the emulator keeps and what it loses.
+//! The emulator: which bytes survive a power loss, and which are lost.
 
 use kauri_emulator::{About, Choice, Emulator, EmulatorConfig};
 use kauri_medium::faults::Fault;
@@ -28,7 +28,7 @@ fn with_sectors(sector_bytes: usize) -> Emulator {
     Emulator::new(EmulatorConfig { sector_bytes, ..EmulatorConfig::default() })
 }
 
-/// A log of this length, durable, all zeros.
+/// A durable log of this length, all zeros.
 fn durable_log(emulator: &Emulator, len: u64) -> Arc<dyn Medium> {
     let log = emulator.create_log("log", "create").unwrap();
     log.grow(len).unwrap();
@@ -47,7 +47,7 @@ fn contents(emulator: &Emulator) -> Vec<u8> {
     bytes
 }
 
-/// The different contents of the log after a power loss now.
+/// The possible contents of the log after a power loss now.
 fn all_contents(emulator: &Emulator) -> BTreeSet<Vec<u8>> {
     let images = emulator.crash_all_at(emulator.events(), 4096).expect("few enough");
     images.iter().map(contents).collect()
@@ -88,10 +88,10 @@ fn a_sector_has_the_state_after_some_number_of_its_stores() {
     assert_eq!(starts, BTreeSet::from([*b"ontwo", *b"onXwo"].map(|bytes| bytes.to_vec())));
 }
 
-/// Random stores and drains, and every image compared with a model that knows nothing of sectors'
-/// histories: snapshots of the whole file after each store.
+/// Random stores and drains. Every image is compared with a model that knows no sector histories: snapshots of
+/// the whole file after each store.
 #[test]
-fn what_was_drained_is_never_lost_and_nothing_is_invented() {
+fn drained_bytes_survive_and_no_bytes_are_invented() {
     const LEN: usize = 8192;
     for (seed, sector) in [(1, 512), (2, 512), (3, 4096), (4, 64)] {
         let emulator = with_sectors(sector);
@@ -130,7 +130,7 @@ fn what_was_drained_is_never_lost_and_nothing_is_invented() {
                 );
             }
         }
-        // Two sectors of 4096 have no more.
+        // Two sectors of 4096 bytes have no more states.
         assert!(images > 150, "{images} images");
     }
 }
@@ -150,7 +150,7 @@ fn some_workload(emulator: &Emulator) {
 }
 
 #[test]
-fn images_are_different_and_come_again_with_the_seed() {
+fn images_differ_and_repeat_with_the_seed() {
     let images_of = |seed| -> Vec<(usize, u64, u64)> {
         let emulator = with_sectors(512);
         some_workload(&emulator);
@@ -211,7 +211,7 @@ fn a_length_survives_whole_in_part_or_not_and_new_space_holds_anything() {
 }
 
 #[test]
-fn a_new_log_file_is_there_when_its_name_was_synced() {
+fn a_new_log_file_exists_once_its_name_is_synced() {
     let emulator = with_sectors(512);
     let faults = Arc::clone(emulator.faults());
     faults.disable("create/directory");
@@ -227,7 +227,7 @@ fn a_new_log_file_is_there_when_its_name_was_synced() {
     assert!(matches!(emulator.open_log("c"), Err(Error::NotFound)));
 }
 
-/// The contents of "meta" in all states that any moment of what `run` does may leave.
+/// The contents of "meta" in all states that a crash at any moment of `run` may leave.
 fn metas(prepare: impl Fn(&Emulator), run: impl Fn(&Emulator)) -> BTreeSet<Option<Vec<u8>>> {
     let emulator = with_sectors(512);
     emulator.replace_file("meta", &[1; 700], "first").unwrap();
@@ -245,7 +245,7 @@ fn a_small_file_is_the_old_or_the_new_one() {
     let replace = |emulator: &Emulator| emulator.replace_file("meta", &[2; 900], "m").unwrap();
     let both = BTreeSet::from([Some(vec![1; 700]), Some(vec![2; 900])]);
     assert_eq!(metas(|_| (), replace), both);
-    // Without the sync of the new file's bytes it can be anything.
+    // Without the sync of the new file's bytes its contents can be anything.
     let torn = metas(|emulator| emulator.faults().disable("m/file"), replace);
     assert!(torn.contains(&Some(Vec::new())) && torn.len() > 4, "{}", torn.len());
 
@@ -273,7 +273,7 @@ fn the_death_of_the_process_loses_nothing_and_makes_nothing_durable() {
     assert_eq!(contents(&image), contents(&emulator));
     assert_eq!(image.read_file("meta"), Ok(Some(b"new".to_vec())));
     assert!(image.lock().unwrap().was_unclean());
-    // The power goes after all.
+    // The power fails.
     let losses = image.crash_all_at(image.events(), 100).unwrap();
     assert_eq!(losses.len(), 4);
     // The next process drains what it found.
@@ -336,7 +336,7 @@ fn a_failed_drain_is_final_and_its_bytes_are_lost_even_after_later_drains() {
     emulator.faults().inject(IoKind::Drain, 0, 1, Fault::Eio);
     assert_eq!(log.drain("t"), Err(Error::Io { kind: IoKind::Drain, errno: libc::EIO }));
     assert_eq!(log.drain("t"), Err(Error::DrainFailed));
-    // A new process reads the bytes, and its sync succeeds: the kernel thinks them clean.
+    // A new process reads the bytes, and its sync succeeds: the kernel considers them clean.
     let image = emulator.process_death_image();
     let log = image.open_log("log").unwrap();
     log.drain("t").unwrap();
@@ -351,7 +351,7 @@ fn a_failed_drain_is_final_and_its_bytes_are_lost_even_after_later_drains() {
 }
 
 #[test]
-fn where_persistence_must_be_asked_for_a_drain_alone_is_not_enough() {
+fn a_drain_alone_is_not_enough_on_media_that_need_persist() {
     let emulator = Emulator::new(EmulatorConfig {
         sector_bytes: 64,
         persist_required: true,
@@ -364,7 +364,7 @@ fn where_persistence_must_be_asked_for_a_drain_alone_is_not_enough() {
     let found = all_contents(&emulator);
     let lines: BTreeSet<(u8, u8)> = found.iter().map(|bytes| (bytes[0], bytes[64])).collect();
     assert_eq!(lines, BTreeSet::from([(1, 0), (1, 1)]));
-    // Asked for, but not before what is stored afterwards.
+    // Persistence was requested, but not for the later store.
     log.persist(64, 64, "p").unwrap();
     store(&log, 64, &[2; 64]);
     log.drain("t").unwrap();
@@ -453,13 +453,13 @@ fn every_io_can_be_made_to_fail() {
 }
 
 #[test]
-fn threads_store_and_drain_at_once_and_what_they_drained_is_there() {
+fn concurrently_drained_bytes_survive() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 40;
     let emulator = with_sectors(512);
     let log = durable_log(&emulator, THREADS * 4096);
     let start = emulator.events();
-    // Each thread counts up in a sector of its own, and notes when each number had been drained.
+    // Each thread increments a number in its own sector, and records each number once drained.
     let workers: Vec<_> = (0..THREADS)
         .map(|thread| {
             let (emulator, log) = (emulator.clone(), Arc::clone(&log));
@@ -489,7 +489,7 @@ fn threads_store_and_drain_at_once_and_what_they_drained_is_there() {
     }
 }
 
-/// Where there are too many states for all of them, each sector is lost alone and kept alone, and torn.
+/// If there are too many states for all of them, each sector is lost alone, kept alone, and torn.
 #[test]
 fn one_by_one_each_sector_is_lost_and_kept_and_torn() {
     let emulator = Emulator::new(EmulatorConfig {

@@ -1,7 +1,6 @@
-//! What the cache costs on this machine: `cargo run --release -p kauri-medium --example measure`.
-//! Each comparison alternates with its baseline in one run; printed are the median and the best of the
-//! rounds, and the median of the processor time of all threads: for machines that have other things to
-//! do.
+//! The cost of the segment cache: `cargo run --release -p kauri-medium --example measure`. Each comparison
+//! alternates with its baseline in one run. The program prints the median and the best of the rounds. It also
+//! prints the median processor time of all threads, for machines with other load.
 
 use kauri_base::Access;
 use kauri_medium::plain::PlainDirectory;
@@ -23,7 +22,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[allow(unsafe_code)]
 fn cpu_ns() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes one timespec, to memory that is one.
+    // SAFETY: the call writes one timespec, to memory of that type.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
@@ -34,7 +33,7 @@ fn print(what: &str, wall: Vec<f64>, cpu: Vec<f64>) {
     println!("  {what:<44} {wall:>9.1} ns, best {best:>9.1} ns, processor {cpu:>9.1} ns");
 }
 
-/// What one of `n` turns of each of the bodies takes, alternating.
+/// The time per turn of each of the bodies, alternating.
 fn compare(n: usize, bodies: &mut [(&str, &mut dyn FnMut(usize))]) {
     let mut times = vec![(Vec::new(), Vec::new()); bodies.len()];
     for _ in 0..ROUNDS {

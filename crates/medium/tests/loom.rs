@@ -1,7 +1,7 @@
-//! Every interleaving, weak memory included, of the protocols that the cache's safety rests on: the
-//! sources of the epochs and of the block states, compiled against a model checker's atomics.
+//! Model-checks the cache's safety protocols under every interleaving, weak memory included. The sources of the
+//! epochs and of the block states are compiled against a model checker's atomics.
 //!
-//! The bytes of a block are a cell that fails the test when it is read while somebody may write.
+//! A block's bytes are a cell that fails the test if a read races with a write.
 
 // Each model uses its part of the sources.
 #![allow(dead_code)]
@@ -11,7 +11,7 @@ mod block;
 #[path = "../src/epoch.rs"]
 mod epoch;
 
-/// What the sources are compiled against.
+/// The types that the sources are compiled against.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
     pub(crate) use loom::sync::{Mutex, MutexGuard};
@@ -28,7 +28,7 @@ use loom::thread;
 use std::sync::Arc;
 use sync::{AtomicU64, Ordering};
 
-/// What a block holds while it is resident.
+/// The contents of a resident block.
 const CONTENTS: u64 = 7;
 
 struct Bytes(UnsafeCell<u64>);
@@ -70,7 +70,7 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A pointer to bytes that are unlinked, then destroyed when nobody can look at them.
+/// A pointer to bytes that are unlinked, then destroyed after the last reader.
 #[test]
 fn an_unlinked_object_is_destroyed_after_its_last_reader() {
     explore(6, || {
@@ -100,8 +100,8 @@ fn an_unlinked_object_is_destroyed_after_its_last_reader() {
     });
 }
 
-/// One thread collects while another unlinks and defers: what is deferred after the look at the
-/// guards waits for the next.
+/// One thread collects while another unlinks and defers. A closure deferred after the guards were read waits
+/// for the next collection.
 #[test]
 fn a_collection_runs_only_earlier_closures() {
     explore(3, || {
@@ -132,7 +132,7 @@ fn a_collection_runs_only_earlier_closures() {
     });
 }
 
-/// Recycling: readers that find nothing below the end don't look, in two grace periods.
+/// Recycling: readers that find no data below the end do not read, in two grace periods.
 #[test]
 fn a_recycled_segment_is_reused_when_its_readers_have_left() {
     explore(2, || {
@@ -156,7 +156,7 @@ fn a_recycled_segment_is_reused_when_its_readers_have_left() {
             closing.0.store(0, Ordering::Release);
             outer.defer(Box::new(move || {
                 closing.1.write(0);
-                // The next life.
+                // The next life of the segment.
                 closing.1.write(CONTENTS);
                 closing.0.store(1, Ordering::Release);
             }));
@@ -181,7 +181,7 @@ impl Cached {
         Arc::new(Cached { block, bytes: Bytes::new(CONTENTS) })
     }
 
-    /// A reader who loads what he doesn't find.
+    /// A reader that loads missing data.
     fn read(&self, guard: &mut Guard) {
         guard.enter();
         if self.block.look() {
@@ -193,7 +193,7 @@ impl Cached {
         guard.leave();
     }
 
-    /// A reader who takes only what is there.
+    /// A reader that uses only resident data.
     fn peek(&self, guard: &mut Guard) {
         guard.enter();
         if self.block.peek() {
@@ -202,7 +202,7 @@ impl Cached {
         guard.leave();
     }
 
-    /// What the clock does, with the name that it has taken from its ring.
+    /// The clock's work, on the name that it has taken from its ring.
     fn tick(self: &Arc<Self>, domain: &EpochDomain) {
         if self.block.tick(false, || true) == Tick::Settle {
             let cached = Arc::clone(self);
@@ -216,7 +216,7 @@ impl Cached {
     }
 }
 
-/// One thread reads twice like this while the clock wants the block.
+/// One thread reads twice in this way while the clock evicts the block.
 fn discard_beside(read: fn(&Cached, &mut Guard)) {
     explore(5, move || {
         let domain = EpochDomain::new();
@@ -241,13 +241,13 @@ fn a_block_is_discarded_after_its_last_reader() {
     discard_beside(Cached::read);
 }
 
-/// Who only peeks revives nothing, and is waited for like any other.
+/// A peek revives no block, and eviction waits for it as for any reader.
 #[test]
 fn a_block_is_discarded_after_its_last_peek() {
     discard_beside(Cached::peek);
 }
 
-/// A revived block is marked again: the first marking's settling must not count for the second.
+/// A revived block is marked again: settling the first mark must not settle the second.
 #[test]
 fn a_revived_block_is_settled_once_per_mark() {
     explore(2, || {

@@ -1,4 +1,4 @@
-//! What an update or a projection of one document costs.
+//! The cost of an update or a projection of one document.
 //!
 //! `cargo bench -p kauri-mutate`. Prints the best of several rounds.
 
@@ -10,7 +10,7 @@ use kauri_mutate::{DocTransform, ParseCx, ProjectCx, Projection, Update, UpdateC
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Nanoseconds that one call takes: the best of many rounds that are short enough to be undisturbed.
+/// Nanoseconds per call: the best of many rounds, each short enough to be undisturbed.
 fn measure(mut call: impl FnMut()) -> f64 {
     const CALLS: u32 = 1_000;
     (0..500)
@@ -24,7 +24,7 @@ fn measure(mut call: impl FnMut()) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// A document of 1 KB as YCSB has them: ten texts of 100 bytes.
+/// A document of 1 KB as in YCSB: ten strings of 100 bytes.
 fn ycsb() -> DocBuf {
     DocBuf::build(|w| {
         w.put("_id", "user6284781860667377211");

@@ -1,9 +1,9 @@
-//! What the check finds in histories that are made by hand.
+//! The faults that the checker finds in handmade histories.
 
 use kauri_simulation::check::faults;
 use kauri_simulation::history::{Append, Claim, Death, Facts, Known, Moment, Read};
 
-/// One list, in the first life of the server, that was read as empty at its beginning.
+/// One list, read as empty at its beginning, in the first life of the server.
 fn facts() -> Facts {
     let mut facts = Facts::default();
     read(&mut facts, (0, 0), &[], true);
@@ -20,14 +20,14 @@ fn read(facts: &mut Facts, (sent, answered): (Moment, Moment), list: &[u64], alo
     facts.reads.push(Read { key: 0, list: list.to_vec(), sent, answered, life, alone });
 }
 
-/// The server dies, and this is what the list is afterwards.
+/// The server dies; afterwards the list has these values.
 fn dies(facts: &mut Facts, death: Death, at: Moment, list: &[u64]) {
     facts.deaths.push((death, at));
     facts.life += 1;
     read(facts, (at + 1, at + 2), list, true);
 }
 
-/// The checked history has exactly these faults, by what they say.
+/// Checks that the history has exactly these faults, by their messages.
 #[track_caller]
 fn has(facts: &Facts, expected: &[&str]) {
     let found = faults(facts);
@@ -36,19 +36,19 @@ fn has(facts: &Facts, expected: &[&str]) {
 }
 
 #[test]
-fn what_may_happen_is_no_fault() {
+fn valid_histories_have_no_fault() {
     let mut facts = facts();
     append(&mut facts, 1, 1, Known::Done(5), false);
-    // At the same time: either order is right.
+    // Concurrent: either order is valid.
     append(&mut facts, 2, 2, Known::Done(6), false);
     read(&mut facts, (3, 4), &[2], false);
     read(&mut facts, (7, 8), &[2, 1], false);
-    // Never acknowledged: it may be there, and may not.
+    // Never acknowledged: the value may exist or not.
     append(&mut facts, 3, 9, Known::Nothing, true);
     append(&mut facts, 4, 10, Known::Nothing, true);
     append(&mut facts, 5, 11, Known::Refused, false);
     has(&facts, &[]);
-    // The loss of power takes the last appends that were not durable.
+    // The power loss takes the last appends, which were not durable.
     dies(&mut facts, Death::Power, 20, &[2, 1, 4]);
     append(&mut facts, 6, 30, Known::Done(31), true);
     append(&mut facts, 7, 32, Known::Done(33), false);
@@ -67,7 +67,7 @@ fn reads_of_one_list_have_one_order() {
 }
 
 #[test]
-fn reads_see_what_was_acknowledged_before_and_nothing_sent_later() {
+fn reads_see_earlier_acknowledged_values_and_no_later_ones() {
     let mut stale = facts();
     append(&mut stale, 1, 1, Known::Done(2), false);
     read(&mut stale, (3, 4), &[], false);
@@ -93,7 +93,7 @@ fn appends_keep_the_order_of_real_time() {
 }
 
 #[test]
-fn values_are_there_once_and_were_sent() {
+fn values_are_unique_and_were_sent() {
     let mut twice = facts();
     append(&mut twice, 1, 1, Known::Done(2), false);
     read(&mut twice, (3, 4), &[1, 1], false);
@@ -113,7 +113,7 @@ fn values_are_there_once_and_were_sent() {
 }
 
 #[test]
-fn a_death_takes_nothing_that_was_promised() {
+fn a_death_keeps_all_promised_values() {
     for (durable, death, list, expected) in [
         (true, Death::Power, &[][..], &["is lost by Power"][..]),
         (false, Death::Process, &[], &["is lost by Process"]),
@@ -128,7 +128,7 @@ fn a_death_takes_nothing_that_was_promised() {
 }
 
 #[test]
-fn what_was_recovered_once_is_durable() {
+fn recovered_values_are_durable() {
     let mut facts = facts();
     append(&mut facts, 1, 1, Known::Done(2), false);
     dies(&mut facts, Death::Power, 10, &[1]);
@@ -137,13 +137,14 @@ fn what_was_recovered_once_is_durable() {
 }
 
 #[test]
-fn what_is_lost_stays_lost_and_takes_all_after_it() {
+fn lost_values_stay_lost_with_all_later_ones() {
     let mut back = facts();
     append(&mut back, 1, 1, Known::Done(2), false);
     dies(&mut back, Death::Power, 10, &[]);
     read(&mut back, (13, 14), &[1], false);
     has(&back, &["of another life"]);
-    // The second was sent after the first was acknowledged, so no prefix has it alone; here in another list.
+    // The second was sent after the first was acknowledged, so no prefix has only the second; here in another
+    // list.
     let mut torn = facts();
     append(&mut torn, 1, 1, Known::Done(2), false);
     append(&mut torn, 2, 3, Known::Done(4), false);
@@ -162,7 +163,7 @@ fn what_is_lost_stays_lost_and_takes_all_after_it() {
 fn no_write_is_acknowledged_during_a_lock() {
     for (sent, acked, expected) in [
         (11, 12, &["during the lock"][..]),
-        // Under way when it began, or acknowledged after it.
+        // In progress when the lock began, or acknowledged after it.
         (9, 12, &[]),
         (11, 21, &[]),
     ] {
@@ -173,7 +174,7 @@ fn no_write_is_acknowledged_during_a_lock() {
     }
 }
 
-/// Operations on one value: insert or delete, sent, known, and whether it changed something.
+/// Operations on one value: insert or delete, sent, known, and whether it changed the value.
 fn register(operations: &[(bool, Moment, Known, bool)]) -> Facts {
     let mut facts = facts();
     let claim = |&(insert, sent, known, effect): &(bool, Moment, Known, bool)| Claim {
@@ -193,11 +194,11 @@ fn claims_have_an_order_in_which_every_answer_is_right() {
     use Known::{Done, Nothing};
     let (insert, delete) = (true, false);
     for operations in [
-        // One after the other.
+        // Serial.
         &[(insert, 1, Done(2), true), (insert, 3, Done(4), false), (delete, 5, Done(6), true)][..],
-        // Two at once: either may have been first.
+        // Concurrent: either may have been first.
         &[(insert, 1, Done(5), false), (insert, 2, Done(6), true)],
-        // One without an answer has had its effect, or has not.
+        // An operation without a reply had its effect or not.
         &[(insert, 1, Nothing, true), (insert, 3, Done(4), false)],
         &[(insert, 1, Nothing, true), (insert, 3, Done(4), true)],
         &[(insert, 1, Done(2), true), (delete, 3, Nothing, true), (insert, 5, Done(6), true)],
@@ -205,12 +206,12 @@ fn claims_have_an_order_in_which_every_answer_is_right() {
         has(&register(operations), &[]);
     }
     for operations in [
-        // Inserted twice; found where it never was; deleted twice; not found where it is.
+        // Inserted twice; found although never inserted; deleted twice; not found although present.
         &[(insert, 1, Done(2), true), (insert, 3, Done(4), true)][..],
         &[(insert, 1, Done(2), false)],
         &[(insert, 1, Done(2), true), (delete, 3, Done(4), true), (delete, 5, Done(6), true)],
         &[(insert, 1, Done(2), true), (delete, 3, Done(4), false)],
-        // A single one without an answer explains one of two.
+        // One operation without a reply explains one of the two.
         &[
             (insert, 1, Done(2), true),
             (delete, 3, Nothing, true),
@@ -220,7 +221,7 @@ fn claims_have_an_order_in_which_every_answer_is_right() {
     ] {
         has(&register(operations), &["no order explains"]);
     }
-    // It was sent to a life that had ended before: it has had its effect by then, or never.
+    // It was sent to a life of the server that had already ended: it has had its effect by then, or never.
     let mut late = register(&[(insert, 1, Nothing, true), (delete, 30, Done(31), false)]);
     late.claims.push(Claim { value: 0, insert, sent: 32, known: Done(33), effect: false, life: 1 });
     late.claims[1].life = 1;

@@ -1,9 +1,9 @@
-//! Worlds by seed.
+//! Simulated worlds by seed.
 
 use kauri_simulation::run;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `KAURI_SEED` alone, if it is given.
+/// Only `KAURI_SEED`, if it is set.
 fn seeds() -> (u64, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("KAURI_SEED") {
@@ -26,7 +26,7 @@ fn check(seed: u64) {
 }
 
 #[test]
-fn what_clients_see_is_what_one_server_may_answer() {
+fn clients_see_valid_replies_of_one_server() {
     let (first, end) = seeds();
     let next = AtomicU64::new(first);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -44,7 +44,7 @@ fn what_clients_see_is_what_one_server_may_answer() {
 }
 
 #[test]
-fn a_seed_decides_everything() {
+fn a_seed_determines_everything() {
     for seed in 1..=50 {
         let (one, other) = (run(seed), run(seed));
         assert_eq!((one.hash, one.turns), (other.hash, other.turns), "seed {seed}");

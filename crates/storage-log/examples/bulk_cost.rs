@@ -1,9 +1,9 @@
-//! What a bulk load costs the engine, for `perf stat -e instructions:u` and `perf record`.
+//! The cost of a bulk load in the engine, for `perf stat -e instructions:u` and `perf record`.
 //!
 //! `cargo run --release -p kauri-storage-log --example bulk_cost -- DIRECTORY DOCUMENTS BYTES UNIT`
 //!
-//! Documents with ascending ObjectIds in one unique index, so many in a unit, on one thread. With UNIT 0
-//! everything is done but the commits: what is to be taken off.
+//! Documents with ascending ObjectIds in one unique index, UNIT documents per unit, on one thread. UNIT 0 does
+//! everything except the commits; subtract its cost.
 
 use kauri_base::{CollectionId, IndexId, RecordId};
 use kauri_bson::{Doc, DocBuf, Value};

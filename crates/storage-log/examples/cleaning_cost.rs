@@ -1,10 +1,9 @@
-//! What cleaning costs: bytes stored for each byte of documents written, while a log of bounded size
-//! is updated over and over.
+//! The cost of cleaning: bytes stored per byte of documents written, while a log of bounded size is updated.
 //!
 //! `cargo run --release -p kauri-storage-log --example cleaning_cost -- [directory] [percent live]`
 //!
-//! Documents of 1 KB, 1,024 segments of 256 KB, updates uniformly at random and then by Zipf's law
-//! (0.99), each until ten times the log's size has been written; figures are of the second half.
+//! Documents of 1 KB in 1,024 segments of 256 KB. Updates are uniformly random, then Zipfian (0.99). Each
+//! distribution writes ten times the log's size; the figures are of the second half.
 
 use kauri_base::clock::SeededRandom;
 use kauri_base::{Access, CollectionId, CommitSeq, RandomSource, RecordId};
@@ -29,7 +28,7 @@ fn document(seed: u64) -> Vec<u8> {
     DocBuf::build(|w| w.put("text", text.as_str())).into_vec()
 }
 
-/// Numbers from 1 to `n`, by Zipf's law with exponent 0.99, scattered.
+/// Numbers from 1 to `n`, by Zipf's law with exponent 0.99, scattered over the range.
 struct Zipf {
     n: u64,
     zeta: f64,

@@ -1,9 +1,9 @@
-//! Times the engine's own paths on one thread, without a server around it.
+//! Times the engine's own paths on one thread, without a server.
 //!
 //! `cargo run --release -p kauri-storage-log --example engine_timing -- [directory] [documents]`
 //!
-//! Documents of 1 KB with a 12-byte key in one unique index. `flush` is timed apart, as a worker
-//! calls it once a tick.
+//! Documents of 1 KB with a 12-byte key in one unique index. `flush` is timed separately, called as a worker
+//! calls it once per tick.
 
 use kauri_base::clock::SeededRandom;
 use kauri_base::{Access, CollectionId, IndexId, RandomSource, RecordId};
@@ -51,7 +51,7 @@ fn document(id: [u8; 12], fill: &str) -> Vec<u8> {
     .into_vec()
 }
 
-/// Times of single operations: the median tells what they cost, however busy the machine is.
+/// Times of single operations; the median is robust on a busy machine.
 #[derive(Default)]
 struct Times(Vec<u64>);
 
@@ -147,7 +147,7 @@ fn inserts(
     keys
 }
 
-/// Processor time of this thread, which a busy machine does not change. Exact to a few milliseconds.
+/// Processor time of this thread, which is independent of other load. Exact to a few milliseconds.
 fn cpu_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What the ordered index costs: time of a call, bytes of an entry. Compared with `BTreeMap`.
+//! The cost of the ordered index compared with `BTreeMap`: time per call, bytes per entry.
 //!
 //! `cargo run --release -p kauri-storage-log --example index_timing [entries]`
 
@@ -9,20 +9,20 @@ use kauri_storage_log::btree::BTree;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
-/// Nanoseconds that this thread has run, so that what else the machine does is not counted.
+/// Nanoseconds that this thread has run, without the machine's other load.
 fn run_time() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// Nanoseconds of one call.
+/// Nanoseconds per call.
 fn time(calls: usize, mut call: impl FnMut(usize)) -> f64 {
     let start = run_time();
     (0..calls).for_each(&mut call);
     (run_time() - start) as f64 / calls as f64
 }
 
-/// Keys as an index has them for ObjectIds: a type byte and 12 bytes.
+/// Index keys of ObjectIds: a type byte and 12 bytes.
 fn object_ids(count: usize, random: Option<&SeededRandom>) -> Vec<[u8; 13]> {
     (0..count)
         .map(|i| {
@@ -46,7 +46,7 @@ fn object_ids(count: usize, random: Option<&SeededRandom>) -> Vec<[u8; 13]> {
 fn measure(name: &str, keys: &[[u8; 13]], order: &[usize]) {
     let tree = BTree::new();
     let insert = time(keys.len(), |i| tree.insert(&keys[i], RecordId(i as u64 + 1), b""));
-    // In the order of access, as a server has the key in its hands already.
+    // In access order, because a server already has the key in its cache.
     let probes: Vec<_> = order.iter().map(|i| keys[*i]).collect();
     let get = time(keys.len(), |i| {
         assert_eq!(tree.first(black_box(&probes[i]), |_| {}), Some(RecordId(order[i] as u64 + 1)));

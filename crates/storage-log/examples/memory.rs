@@ -1,8 +1,9 @@
-//! What a commit and a read cost on memory that lasts, with ordinary memory standing in for it:
-//! `cargo run --release -p kauri-storage-log --example memory [DIRECTORY [simulated|auto|off…]]`, by default
-//! in /dev/shm, simulated and auto: there that is a file, with DAX the real thing. Rounds of each
-//! alternate; printed are the median and the best of them. A commit includes making its unit, which is
-//! also given alone.
+//! The cost of a commit and a read on persistent memory, or on ordinary memory in its place: `cargo run
+//! --release -p kauri-storage-log --example memory [DIRECTORY [simulated|auto|off…]]`.
+//!
+//! The default is /dev/shm with `simulated` and `auto`. There `auto` is a file; on a DAX mount it is persistent
+//! memory. Rounds of the modes alternate; the program prints the median and the best. A commit includes
+//! building its unit; that time is also printed separately.
 
 use kauri_base::Access;
 use kauri_conformance::table::{Table, TableIndex, doc, key};
@@ -22,11 +23,11 @@ use std::time::Instant;
 const ROUNDS: usize = 31;
 const OPERATIONS: usize = 20_000;
 
-/// An engine on a directory of its own, with its maintenance running.
+/// An engine on its own directory, with its maintenance threads running.
 struct Subject {
     dax: Dax,
     engine: Arc<PmLog>,
-    /// Without an index, and with a unique one.
+    /// One without an index, and one with a unique index.
     tables: [Table; 2],
     store: Arc<dyn RecordStore>,
     index: Arc<dyn SortedDataInterface>,
@@ -77,12 +78,12 @@ impl Subject {
         }
     }
 
-    /// Finds one of so many by the index, reads it and copies it.
+    /// Finds one of this many records by the index, reads it and copies it.
     fn get(&mut self, turn: usize, of: u64, into: &mut Vec<u8>) {
         let back = (turn as u64).wrapping_mul(0x9E37_79B9) % of.min(self.records);
         self.unit.enter();
         let found = self.index.find(&*self.unit, &key((self.records - back) as i64));
-        let Ok(Access::Ready(Some(id))) = found else { panic!("it is there") };
+        let Ok(Access::Ready(Some(id))) = found else { panic!("the key exists") };
         let read = self.store.get(&*self.unit, id).expect("a read");
         let Access::Ready(Some(record)) = read else { panic!("it is in memory") };
         into.clear();

@@ -1,11 +1,11 @@
-//! How fast a directory opens: address tables from summaries, then the index on `_id`.
+//! The speed of opening a directory: address tables from summaries, then the index on `_id`.
 //!
-//! `cargo run --release -p kauri-storage-log --example recovery_rate -- [directory] [documents]
-//! [bytes a document]`
+//! `cargo run --release -p kauri-storage-log --example recovery_rate -- [directory] [documents] [bytes per
+//! document]`
 //!
-//! Documents with an ObjectId as `_id`, each updated with a chance of one in ten; the process then
-//! ends without a clean shutdown, and the directory is opened with one thread and with one a core; in
-//! the end after a clean shutdown, with the index's image.
+//! Documents have an ObjectId as `_id`; one in ten is updated. The process ends without a clean shutdown. The
+//! directory is opened with one thread, then with one thread per core. The last run opens it after a clean
+//! shutdown, with the index image.
 
 use kauri_base::clock::SeededRandom;
 use kauri_base::{CollectionId, IndexId, RandomSource, RecordId};
@@ -54,7 +54,7 @@ fn document(n: u64, bytes: usize) -> Vec<u8> {
 
 fn open(path: &Path, open_threads: usize) -> Arc<PmLog> {
     let directory = PlainDirectory::open(path).expect("the directory");
-    // Whoever wants a record that is not in memory reads it.
+    // The calling thread reads a record that is not in memory.
     let base = Options { read_threads: 0, ..Options::default() };
     let options = Options { cache_bytes: 1 << 30, open_threads, ..base };
     Arc::new(PmLog::open(Arc::new(directory), options).expect("the engine"))

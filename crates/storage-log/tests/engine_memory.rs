@@ -1,5 +1,5 @@
-//! What an open engine takes beside its cache: address table and index, at most 100 bytes a document.
-//! Alone in its process, so that nothing else grows.
+//! Memory of an open engine beside its cache: address table and index take at most 100 bytes per document. The
+//! test has its own process, so that no other test changes the process's memory.
 
 use kauri_base::clock::SeededRandom;
 use kauri_base::{Access, CollectionId, IndexId, RandomSource, RecordId};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const DOCUMENTS: u64 = 250_000;
 const UNIT: u64 = 500;
 const CACHE_BYTES: u64 = 48 << 20;
-/// How long the cache may take to come back to its size.
+/// Time within which the cache must return to its size.
 const PATIENCE: Duration = Duration::from_secs(10);
 const COLLECTION: CollectionId = CollectionId(10);
 const INDEX: IndexId = IndexId(20);
@@ -42,7 +42,7 @@ fn resident_bytes() -> u64 {
     pages * 4096
 }
 
-/// What the cache says that it holds.
+/// The bytes that the cache reports as held.
 fn cached_bytes(engine: &PmLog) -> u64 {
     let status = DocBuf::build(|out| engine.write_status(out));
     let cache = status.as_doc().value("cache");
@@ -63,7 +63,7 @@ fn load(engine: &PmLog) {
     for number in 0..DOCUMENTS / UNIT {
         unit.clear();
         for _ in 0..UNIT {
-            // In no order, as is worst for the index.
+            // Unordered, the worst case for the index.
             let mut id = [0; 12];
             id[..8].copy_from_slice(&random.next_u64().to_le_bytes());
             id[8..].copy_from_slice(&(random.next_u64() as u32).to_le_bytes());
@@ -116,7 +116,7 @@ fn a_document_takes_few_bytes_beside_the_cache() {
     let engine = PmLog::open(Arc::new(directory), options).expect("the engine");
     let before = resident_bytes();
     let check = |when: &str| {
-        // More may be used for a while: giving it back is a thread's work, which may have had no turn.
+        // Memory use may exceed the budget for a while: a thread that may not have run yet gives it back.
         let deadline = Instant::now() + PATIENCE;
         while cached_bytes(&engine) > CACHE_BYTES + CACHE_BYTES / 8 {
             assert!(Instant::now() < deadline, "{when}: {} B in the cache", cached_bytes(&engine));

@@ -1,5 +1,5 @@
-//! Whatever is on the medium: no panic, no endless loop, no absurd allocation. With the CRC checks
-//! switched off in half of the runs, so that the decoders behind them see what they never should.
+//! Random contents of the medium cause no panic, no endless loop and no oversized allocation. Half of the runs
+//! disable the CRC checks, so that the decoders see invalid input.
 
 #[allow(dead_code, reason = "this test uses a part")]
 #[path = "suite/common.rs"]
@@ -22,7 +22,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long, unless KAURI_FUZZ_SECONDS says otherwise.
+/// Duration in seconds; KAURI_FUZZ_SECONDS overrides it.
 const SECONDS: u64 = 4;
 
 const CHECKS: [&str; 9] = [
@@ -45,7 +45,7 @@ fn time() -> Duration {
     Duration::from_secs(number_from_environment("KAURI_FUZZ_SECONDS").unwrap_or(SECONDS))
 }
 
-/// The files of a directory with everything in it that a log may have.
+/// The files of a directory with every kind of record that a log may have.
 fn original(close: bool) -> Vec<(String, Vec<u8>)> {
     let fixture = Fixture::new(common::bounded(16));
     let other = Table::create(&dynamic(&fixture.engine), 11, &[]);
@@ -93,7 +93,7 @@ fn original(close: bool) -> Vec<(String, Vec<u8>)> {
 fn mutate(bytes: &mut Vec<u8>, random: &SeededRandom) {
     let dice = |sides: usize| random.next_u64() as usize % sides.max(1);
     for _ in 0..1 + dice(6) {
-        // Mostly where headers, records and trailers begin.
+        // Mostly positions where headers, records and trailers begin.
         let anywhere = dice(bytes.len());
         let at = match dice(3) {
             0 => anywhere,
@@ -138,7 +138,7 @@ fn image(files: &[(String, Vec<u8>)], random: &SeededRandom) -> Emulator {
 }
 
 fn open_and_use(image: &Emulator) {
-    // What comes out is right or an error, says `damage.rs`; here it only has to come out.
+    // `damage.rs` checks that the result is right or an error; here it only has to return.
     let _ = verify(image, &mut |_, _| {});
     let Ok(engine) = PmLog::open(Arc::new(image.clone()), options()) else { return };
     let engine: Arc<dyn StorageEngine> = Arc::new(engine);

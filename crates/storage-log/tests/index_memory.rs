@@ -1,5 +1,5 @@
-//! What the ordered index says that it occupies is what the process grows by, and it is little.
-//! Alone in its process, so that nothing else grows.
+//! The memory that the ordered index reports equals the growth of the process, and it is small. The test has
+//! its own process, so that no other test changes the process's memory.
 
 use kauri_base::clock::SeededRandom;
 use kauri_base::{RandomSource, RecordId};
@@ -34,9 +34,9 @@ fn object_id(bytes: u128) -> [u8; 13] {
 }
 
 #[test]
-fn memory_is_what_it_says() {
+fn the_reported_memory_is_the_real_one() {
     let random = SeededRandom::new(1);
-    // Kept to the end: what one gives back, the next would grow into unseen.
+    // Kept to the end: otherwise the next tree would grow into this one's memory unseen.
     let _scattered = check("random ObjectIds", 30.0, |tree| {
         for i in 1..=ENTRIES {
             let bytes = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());

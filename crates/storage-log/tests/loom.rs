@@ -1,5 +1,5 @@
-//! Every interleaving, weak memory included, of acknowledging and waiting for it: the source of the
-//! acknowledgements, compiled against a model checker's atomics and locks.
+//! Model-checks acknowledgements and their waiters under every interleaving, weak memory included. The source
+//! of the acknowledgements is compiled against a model checker's atomics and locks.
 
 // The models use a part of the source.
 #![allow(dead_code)]
@@ -7,7 +7,7 @@
 #[path = "../src/acks.rs"]
 mod acks;
 
-/// No engine: no thread blocks on a ticket here.
+/// No engine: no thread blocks on a ticket in these models.
 struct NoEngine;
 
 impl acks::Flush for NoEngine {
@@ -16,13 +16,13 @@ impl acks::Flush for NoEngine {
     fn make_durable(&self, _seq: u64) {}
 }
 
-/// What the source is compiled against.
+/// The types that the source is compiled against.
 mod sync {
     use atomic::{AtomicBool, Ordering};
     pub use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
     pub use std::sync::{Arc, PoisonError, Weak};
 
-    /// The standard library's, seen by the model checker.
+    /// The standard library's type, visible to the model checker.
     pub struct OnceLock<T> {
         is_set: AtomicBool,
         value: std::sync::OnceLock<T>,
@@ -60,7 +60,7 @@ fn lock<T>(mutex: &sync::Mutex<T>) -> sync::MutexGuard<'_, T> {
     mutex.lock().unwrap()
 }
 
-/// A thread that waits; the model checker fails the test if it is never woken.
+/// A waiting thread; the model checker fails the test if it is never woken.
 #[derive(Default)]
 struct Sleeper {
     woken: sync::Mutex<bool>,
@@ -90,7 +90,7 @@ fn wait(ticket: Ticket) -> kauri_base::Result<()> {
     }
 }
 
-/// Acknowledgements, and how far the medium really is.
+/// Acknowledgements, and the real progress of the medium.
 struct Model {
     acks: Arc<Acks>,
     truth: AtomicU64,
@@ -101,7 +101,7 @@ impl Model {
         Arc::new(Model { acks: Acks::new(Weak::<NoEngine>::new(), 0), truth: AtomicU64::new(0) })
     }
 
-    /// Waits, and sees that what is acknowledged is so.
+    /// Waits, and checks that the acknowledgement is true.
     fn wait(&self, seq: u64, durability: Durability) -> bool {
         let result = self.acks.tickets(seq).ticket(durability).cloned().map_or(Ok(()), wait);
         if result.is_ok() {
@@ -118,9 +118,9 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Memory that is durable when it is published: who publishes looks for waiters without their lock.
+/// Memory that is durable when published: the publisher looks for waiters without their lock.
 #[test]
-fn who_waits_for_memory_is_woken() {
+fn a_waiter_for_memory_is_woken() {
     explore(3, || {
         let model = Model::new();
         let other = model.clone();
@@ -134,7 +134,7 @@ fn who_waits_for_memory_is_woken() {
 }
 
 #[test]
-fn two_who_wait_for_memory_are_woken() {
+fn two_waiters_for_memory_are_woken() {
     explore(2, || {
         let model = Model::new();
         let waiters =
@@ -150,10 +150,9 @@ fn two_who_wait_for_memory_are_woken() {
     });
 }
 
-/// A drain succeeds, the next one fails: who waited for the first gets it, who waits for the second
-/// learns of the failure.
+/// A drain succeeds, the next one fails: waiters of the first succeed, waiters of the second get the failure.
 #[test]
-fn who_waits_for_a_drain_learns_how_it_ended() {
+fn a_waiter_for_a_drain_gets_its_result() {
     explore(2, || {
         let model = Model::new();
         let waiters = [1, 2].map(|seq| {
@@ -168,10 +167,10 @@ fn who_waits_for_a_drain_learns_how_it_ended() {
     });
 }
 
-/// Who gathers is woken by the last of those it waits for and by nobody before; the model checker knows
-/// no time, so a wake that is missed fails the test.
+/// A thread that collects a group of commits is woken by the last of them and by no earlier one. The model
+/// checker has no time, so a missed wake fails the test.
 #[test]
-fn who_gathers_waits_for_all() {
+fn a_group_commit_waits_for_all_its_members() {
     explore(2, || {
         let model = Model::new();
         let waiters = [1, 2, 3].map(|seq| {

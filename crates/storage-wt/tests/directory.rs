@@ -1,4 +1,4 @@
-//! Which directories are opened and which are refused, and what a closed one keeps.
+//! Directories that are opened and directories that are rejected, and the state that a closed one keeps.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn a_second_engine_is_refused() {
 }
 
 #[test]
-fn directories_of_others_are_refused_with_the_way_out() {
+fn foreign_directories_are_refused_with_the_remedy() {
     for (file, words) in [
         ("kauri.meta", ["'pmlog'", "--storageEngine pmlog"]),
         ("pmlog.0", ["'pmlog'", "mongodump"]),
@@ -58,13 +58,13 @@ fn another_version_is_refused() {
     assert!(refused(directory.path()).message().contains("another version"));
 }
 
-/// A start that is killed must not leave it torn for the next.
+/// A killed start must not leave the file torn for the next start.
 #[test]
-fn what_tells_whose_it_is_is_written_once_and_whole() {
+fn the_owner_file_is_written_once_and_atomically() {
     use std::os::unix::fs::MetadataExt;
     let directory = TempDir::new();
     let marker = directory.path().join("kauri-wiredTiger");
-    // What one who died while making it has left.
+    // The remains of a process that died while creating it.
     std::fs::write(directory.path().join("kauri-wiredTiger.new"), b"").expect("writing");
     drop(open(directory.path()).expect("opening"));
     let seen = || {
@@ -77,7 +77,7 @@ fn what_tells_whose_it_is_is_written_once_and_whole() {
 }
 
 #[test]
-fn it_is_configured_as_mongodb_configures_it() {
+fn the_configuration_is_mongodbs() {
     let directory = TempDir::new();
     let engine: Arc<dyn StorageEngine> = Arc::new(open(directory.path()).expect("opening"));
     assert!(engine.may_block());
@@ -125,7 +125,7 @@ fn without_compression_records_take_their_size() {
 }
 
 #[test]
-fn tables_of_refused_units_and_of_drops_go() {
+fn tables_of_refused_units_and_of_drops_are_removed() {
     let directory = TempDir::new();
     let tables = || {
         let names = std::fs::read_dir(directory.path()).expect("listing").flatten();

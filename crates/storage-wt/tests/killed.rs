@@ -1,5 +1,5 @@
-//! A process that is killed with -9: what it acknowledged as written is there, units are whole, and
-//! counts and indexes fit.
+//! A process killed with -9. All units acknowledged as written survive, units are complete, and counts and
+//! indexes match.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn open(path: &Path) -> Table {
     table
 }
 
-/// Inserts units of three documents and says so of each, until it is killed.
+/// Inserts units of three documents and prints each, until it is killed.
 fn write_forever(path: &Path) -> ! {
     let table = open(path);
     let first = table.records().values().map(|r| number(&r.doc, "k") + 1).max().unwrap_or(0);
@@ -48,7 +48,7 @@ fn write_forever(path: &Path) -> ! {
 }
 
 #[test]
-fn what_was_acknowledged_survives_kill_9() {
+fn acknowledged_units_survive_kill_9() {
     if let Some(path) = std::env::var_os(CHILD) {
         write_forever(Path::new(&path));
     }
@@ -56,7 +56,7 @@ fn what_was_acknowledged_survives_kill_9() {
     let mut acknowledged = -1;
     for cycle in 0..CYCLES {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "what_was_acknowledged_survives_kill_9", "--nocapture"])
+            .args(["--exact", "acknowledged_units_survive_kill_9", "--nocapture"])
             .env(CHILD, directory.path())
             .stdout(Stdio::piped())
             .spawn()
@@ -66,7 +66,7 @@ fn what_was_acknowledged_survives_kill_9() {
             line.strip_prefix("wrote ").and_then(|number| number.parse::<i64>().ok())
         });
         for k in written.take(20 + cycle * 37) {
-            assert_eq!(k, acknowledged + 1, "it goes on where it was killed");
+            assert_eq!(k, acknowledged + 1, "it continues where it was killed");
             acknowledged = k;
         }
         child.kill().expect("kill -9");
@@ -81,7 +81,7 @@ fn what_was_acknowledged_survives_kill_9() {
         }
         assert!(units.values().all(|count| *count == UNIT), "a unit is torn");
         table.check();
-        // What was committed but not acknowledged may be there, and counts as that from now on.
+        // Unacknowledged commits may exist; from now on they count as acknowledged.
         acknowledged = units.keys().next_back().copied().unwrap_or(-1);
     }
     assert!(acknowledged > 100, "the child wrote");

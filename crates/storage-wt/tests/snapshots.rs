@@ -1,5 +1,4 @@
-//! Held snapshots and transactions among threads, how many there may be, and the end of an engine that
-//! still has some.
+//! Held snapshots and transactions among threads: their limit, and closing an engine that still has some.
 
 mod common;
 
@@ -33,7 +32,7 @@ fn held(engine: &dyn StorageEngine) -> i64 {
 }
 
 #[test]
-fn there_is_a_bound() {
+fn the_number_of_snapshots_is_bounded() {
     let directory = TempDir::new();
     let engine = open(directory.path());
     let mut readers: Vec<_> = (0..1000).map(|_| Reader::hold(&engine)).collect();
@@ -42,7 +41,7 @@ fn there_is_a_bound() {
     let refused = unit.hold_snapshot();
     assert!(matches!(refused, Err(StorageError::Unsupported(_))), "{refused:?}");
     drop(readers.pop());
-    unit.hold_snapshot().expect("one has gone");
+    unit.hold_snapshot().expect("one was released");
     drop(readers);
     assert_eq!(held(&engine), 1);
     unit.release_snapshot();
@@ -73,7 +72,7 @@ fn an_engine_with_held_snapshots_ends() {
     assert_eq!(docs, [3]);
 }
 
-/// A snapshot shows the commits up to its number, all and no others.
+/// A snapshot shows exactly the commits up to its number.
 #[test]
 fn a_snapshot_is_a_prefix() {
     const WRITERS: usize = 4;
@@ -117,9 +116,10 @@ fn a_snapshot_is_a_prefix() {
     }
 }
 
-/// What a transaction has written nobody else changes, so its commit succeeds; and nothing is lost.
+/// No other writer changes records that a transaction has written, so its commit succeeds and no change is
+/// lost.
 #[test]
-fn who_has_claimed_a_record_commits() {
+fn the_holder_of_a_claim_commits() {
     const ROUNDS: usize = 40;
     let directory = TempDir::new();
     let engine: Arc<dyn StorageEngine> = Arc::new(open(directory.path()));
@@ -133,7 +133,7 @@ fn who_has_claimed_a_record_commits() {
         let ticket = engine.claims().and_then(|claims| claims.ticket(unit));
         ticket.map_or(Ok(()), |ticket| ticket.wait()).expect("wait");
     };
-    // Large units, so that something may be claimed while one is half-way.
+    // Large units, so that records are claimed in the middle of one.
     let fillers: Vec<_> = (0..300).map(|u| table.insert(&doc(0, 100 + u, ""))).collect();
     let plainly = |fillers: &[RecordId]| {
         let mut unit = WriteUnit::new();
@@ -154,7 +154,7 @@ fn who_has_claimed_a_record_commits() {
     let looks = AtomicU64::new(0);
     let in_transaction = || {
         let mut transaction = Transaction::begin(&engine).expect("begin");
-        // It writes at any moment of the others' commits.
+        // It writes at any moment of the other commits.
         let looks = looks.fetch_add(7, Ordering::Relaxed) % 150;
         fillers.iter().take(looks as usize).for_each(|id| drop(table.record(*id)));
         let mut unit = WriteUnit::new();
@@ -193,16 +193,16 @@ fn who_has_claimed_a_record_commits() {
     table.check();
 }
 
-/// More old versions than the cache has room for: writers go on, and the snapshot shows its state, or
-/// says that it was given up.
+/// More old versions than the cache can hold: writers continue. The snapshot shows its state or reports that it
+/// was given up.
 #[test]
-fn old_versions_beyond_the_cache_stop_nobody() {
+fn old_versions_beyond_the_cache_block_no_writer() {
     let directory = TempDir::new();
     let options = Options { cache_bytes: 1 << 20, ..Options::default() };
     let engine = WiredTiger::open(directory.path(), options).expect("opening");
     let engine: Arc<dyn StorageEngine> = Arc::new(engine);
     let table = table(&engine);
-    // Incompressible, about.
+    // Nearly incompressible.
     let random = kauri_base::clock::SeededRandom::new(3);
     let text = || -> String {
         use kauri_base::RandomSource;

@@ -1,4 +1,4 @@
-//! When the process runs out of descriptors. Alone in its file: the limit is the whole process's.
+//! A process without free descriptors. The test has its own process, because the limit is the process's.
 
 mod common;
 
@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Changes this process's limit as soon as something is written to it: a process can hardly be
-/// started when there are no descriptors left.
+/// Changes this process's limit as soon as it receives a byte. It starts beforehand, because a process can
+/// hardly be started without free descriptors.
 fn limiter(count: usize) -> Child {
     let command = format!("read go; prlimit --pid={} --nofile={count}:", std::process::id());
     Command::new("sh").args(["-c", &command]).stdin(Stdio::piped()).spawn().unwrap()
@@ -37,8 +37,8 @@ fn a_server_without_descriptors_serves_on_and_recovers() {
     assert_eq!(known.ask(b"e"), b"e");
     let stat = File::open("/proc/self/stat").unwrap();
     let more = limiter(1000);
-    // The limit bounds the numbers of descriptors, and the lowest that is free is the next: the
-    // client's end gets that one, and the server has none for its own.
+    // The limit bounds descriptor numbers, and a new descriptor gets the lowest free one. The client's end
+    // takes that one, and the server has none for its end.
     let next = File::open("/dev/null").unwrap().as_raw_fd();
     let less = limiter(next as usize + 1);
     run(less);

@@ -1,4 +1,5 @@
-//! The log lines that operators and tools look for. Alone in its file: the sink is the process's.
+//! The log lines that operators and tools search for. The test has its own process, because the log sink is the
+//! process's.
 
 mod common;
 
@@ -14,7 +15,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Waits for the next line with this id that has not been taken yet, and takes it.
+    /// Waits for the next unread line with this id and returns it.
     fn take(&self, id: u32) -> String {
         let wanted = format!("\"id\":{id},");
         let mut lines = self.lines.lock().unwrap();

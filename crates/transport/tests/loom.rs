@@ -1,10 +1,10 @@
-//! Every interleaving, weak memory included, of telling, hearing and sleeping: the source of the
-//! signals, compiled against a model checker's atomics.
+//! Model-checks signalling and sleeping under every interleaving, weak memory included. The source of the
+//! signals is compiled against a model checker's atomics.
 
 #[path = "../src/shared_memory/signal.rs"]
 mod signal;
 
-/// What the source is compiled against.
+/// The types that the source is compiled against.
 mod sync {
     pub use loom::sync::atomic;
 }
@@ -13,7 +13,7 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// One direction: a ring of two bytes, a slot for each, who sleeps, and the event that is signalled.
+/// One direction: a ring of two bytes, a slot for each, the sleeping flags, and the signalled event.
 struct Way {
     ring: [AtomicU32; 2],
     slots: [AtomicU32; 2],
@@ -41,7 +41,7 @@ impl Way {
         }
     }
 
-    /// Sleeps until there is something to hear, as workers and clients do.
+    /// Sleeps until the ring has data, as workers and clients do.
     fn hear(&self, n: usize) -> u32 {
         loop {
             if let Some(immediate) = signal::hear(&self.slots[n]) {
@@ -64,7 +64,7 @@ impl Way {
 }
 
 #[test]
-fn what_is_told_is_heard_whole_and_nobody_sleeps_through_it() {
+fn signalled_data_is_received_completely_and_no_wake_is_lost() {
     loom::model(|| {
         let way = Way::new();
         let teller = Arc::clone(&way);
@@ -94,7 +94,7 @@ fn a_request_and_its_reply() {
 }
 
 #[test]
-fn who_does_not_sleep_is_not_signalled() {
+fn an_awake_receiver_is_not_signalled() {
     loom::model(|| {
         let way = Way::new();
         let teller = Arc::clone(&way);

@@ -1,5 +1,5 @@
-//! What connections cost in memory. Alone in its file, and one test at a time, since what is measured
-//! is the whole process's.
+//! Memory per connection. The tests have their own process and run one at a time, because they measure the
+//! process's memory.
 
 mod common;
 
@@ -16,14 +16,14 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Address space and memory that is really there, in bytes.
+/// Address space and resident memory, in bytes.
 fn memory() -> [usize; 2] {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let mut pages = statm.split(' ').map(|pages| pages.parse::<usize>().unwrap());
     [pages.next().unwrap() * 4096, pages.next().unwrap() * 4096]
 }
 
-/// How both have grown since `before`.
+/// The growth of both since `before`.
 fn growth(before: [usize; 2]) -> [usize; 2] {
     let now = memory();
     [now[0].saturating_sub(before[0]), now[1].saturating_sub(before[1])]
@@ -36,7 +36,7 @@ fn idle_connections_cost_little_memory() {
     const BYTES_EACH_MAX: usize = 4 * 1024;
     assert!(kauri_transport::raise_descriptor_limit().unwrap() > 2 * COUNT as u64 + 500);
     let server = Server::start();
-    // Everything that the first requests need is there before it is measured.
+    // All allocations of the first requests are made before the measurement.
     let mut warm: Vec<_> = (0..50).map(|_| server.connect()).collect();
     warm.iter_mut().for_each(|client| assert_eq!(client.ask(b"l warm"), b"l warm"));
     let before = memory();
@@ -62,7 +62,7 @@ fn requests_that_wait_cost_little_memory_too() {
     let before = memory();
     clients.iter_mut().for_each(|client| client.send(&[op::WAIT_FOR_END]));
     server.seen.wait_for("waiting", COUNT);
-    // Address space too: buffers that were used before would be there in full.
+    // Address space too: used buffers would be counted in full.
     let each = growth(before).map(|bytes| bytes / COUNT);
     assert!(each[0] <= BYTES_EACH_MAX, "{each:?} bytes for each waiting request");
     assert!(each[1] <= BYTES_EACH_MAX, "{each:?} bytes for each waiting request");

@@ -1,11 +1,11 @@
-//! A bare ping-pong by WRITE WITH IMMEDIATE, and bandwidth by WRITE: what sessions over RDMA are
-//! compared with, itself compared with perftest's figures.
+//! A bare ping-pong by WRITE WITH IMMEDIATE, and bandwidth by WRITE. It is the baseline for sessions over RDMA,
+//! and is itself compared with perftest.
 //!
-//! `pingpong serve|connect ADDRESS:PORT latency poll|event BYTES ITERATIONS`
-//! `pingpong serve|connect ADDRESS:PORT bandwidth BYTES ITERATIONS`
+//! `pingpong serve|connect ADDRESS:PORT latency poll|event BYTES ITERATIONS` `pingpong serve|connect
+//! ADDRESS:PORT bandwidth BYTES ITERATIONS`
 //!
-//! Both sides are told the same but for the first word; ADDRESS is one of the device's network. The one
-//! that connects prints one JSON object: microseconds one way, or megabytes (10^6) a second.
+//! Both sides get the same arguments except the first; ADDRESS is one of the device's network. The connecting
+//! side prints one JSON object: one-way microseconds, or megabytes (10^6) per second.
 
 use kauri_transport::sys::{Epoll, EventList};
 use kauri_verbs::{
@@ -20,9 +20,9 @@ use std::time::Instant;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// WRITEs at once when bandwidth is measured, as perftest has it.
+/// WRITEs in flight when bandwidth is measured, as in perftest.
 const DEPTH: usize = 128;
-/// Receives posted at once.
+/// Receives posted at a time.
 const RECEIVES: u32 = 32;
 
 struct Plan {
@@ -97,12 +97,12 @@ fn run(plan: &Plan, mut socket: TcpStream) -> Outcome<()> {
         (true, false) => side.bandwidth(plan),
         (true, true) => Ok(()),
     };
-    // Neither side may go while the other still writes.
+    // Neither side may end while the other still writes.
     meet(&mut socket)?;
     result
 }
 
-/// Tells the peer how to reach this side, and learns the same of it.
+/// Sends this side's address to the peer and receives the peer's.
 fn exchange(
     socket: &mut TcpStream,
     mine: &Endpoint,
@@ -143,7 +143,7 @@ impl Side {
         self.request(Operation::WriteWithImmediate { from, to: self.to, immediate })
     }
 
-    /// Waits for one completion, busily or asleep.
+    /// Waits for one completion, by polling or asleep.
     fn wait(&self) -> Outcome<Completion> {
         let mut out = [Completion::EMPTY];
         loop {
@@ -174,7 +174,7 @@ impl Side {
             }
             let came = self.wait()?;
             if came.immediate != Some(i) || came.bytes as usize != plan.bytes {
-                return Err(format!("not what was expected: {came:?}").into());
+                return Err(format!("unexpected completion: {came:?}").into());
             }
             if !begins {
                 self.ping(i)?;

@@ -1,11 +1,11 @@
-//! The table that the declarations are checked with (`src/sys/ffi/layout.rs`) is what the C compiler
-//! makes of libibverbs' headers. Needs these and a C compiler.
+//! The table that checks the declarations (`src/sys/ffi/layout.rs`) equals the C compiler's layout of
+//! libibverbs' headers. The test needs these headers and a C compiler.
 
 use std::fmt::Write;
 use std::process::Command;
 
 #[test]
-fn the_table_is_what_the_headers_say() {
+fn the_table_matches_the_headers() {
     let table: Vec<&str> =
         include_str!("layout.txt").lines().filter(|line| !line.starts_with('#')).collect();
     let mut source = String::from(

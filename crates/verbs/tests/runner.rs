@@ -1,13 +1,13 @@
-//! Runs tests that need a device, in a program rather than a test target, so that a machine without a
-//! device can't pass them by skipping. Of the programs of this crate and of `kauri-server`.
+//! Runs tests that need a device. It is a program rather than a test target, so that a machine without a device
+//! cannot skip the tests and pass. This crate and `kauri-server` use it.
 
 use std::panic::catch_unwind;
 use std::time::Instant;
 
-/// A behaviour's name and its test.
+/// The name of a behaviour and its test.
 pub type Test = (&'static str, fn());
 
-/// Runs those whose names contain this, and ends the program; the last line has the form of `cargo test`'s.
+/// Runs the tests whose names contain this, and ends the program. The last line has the form of `cargo test`'s.
 pub fn run(suites: &[&[Test]], part_of_a_name: &str) -> ! {
     let (mut passed, mut failed) = (0, 0);
     for (name, test) in suites.iter().copied().flatten() {

@@ -1,4 +1,4 @@
-/* Every argument is looked at, and a refused call leaves the connection as it was. */
+/* Every argument is validated, and a rejected call leaves the connection unchanged. */
 #include "tests.h"
 
 #include <errno.h>
@@ -63,7 +63,7 @@ static void each_null_argument_is_refused(void) {
   close_connection(c);
 }
 
-static void what_is_not_bson_is_refused(void) {
+static void invalid_bson_is_refused(void) {
   kauri_connection_t *c = connected();
   kauri_bson_t reply, bad;
   kauri_sequence_t sequence = {"documents", &bad, 1}, many[3];
@@ -97,7 +97,7 @@ static void what_is_not_bson_is_refused(void) {
   free(huge);
 }
 
-static void what_is_not_aligned_is_refused(void) {
+static void unaligned_arguments_are_refused(void) {
   kauri_connection_t *c = connected();
   /* Addresses only: nothing may be read or written there. */
   uintptr_t odd = 9;
@@ -132,14 +132,14 @@ static int by_socket_file(void) {
   return strstr(server_uri, ".sock") != NULL;
 }
 
-static void what_is_required_and_cannot_be_had_is_told(void) {
+static void an_unavailable_required_transport_is_reported(void) {
   if (by_socket_file())
     no_connection(uri_with("rdma=require"), KAURI_UNAVAILABLE, "no RDMA: ");
   else
     no_connection(uri_with("sharedMemory=require"), KAURI_UNAVAILABLE, "no shared memory: ");
 }
 
-static void why_it_is_not_the_fastest_is_told(void) {
+static void the_reason_for_a_slower_transport_is_reported(void) {
   kauri_connection_t *c;
   int by_file = by_socket_file();
   const char *options = by_file ? "sharedMemory=off&rdma=auto" : "sharedMemory=auto&rdma=off";
@@ -155,9 +155,9 @@ static void why_it_is_not_the_fastest_is_told(void) {
 void arguments_tests(void) {
   RUN(names_are_the_headers);
   RUN(each_null_argument_is_refused);
-  RUN(what_is_not_bson_is_refused);
-  RUN(what_is_not_aligned_is_refused);
+  RUN(invalid_bson_is_refused);
+  RUN(unaligned_arguments_are_refused);
   RUN(a_wrong_connection_string_is_told);
-  RUN(what_is_required_and_cannot_be_had_is_told);
-  RUN(why_it_is_not_the_fastest_is_told);
+  RUN(an_unavailable_required_transport_is_reported);
+  RUN(the_reason_for_a_slower_transport_is_reported);
 }

@@ -1,4 +1,4 @@
-/* Commands one by one and pipelined, document sequences, cursors, errors, and what the server counts. */
+/* Commands one by one and pipelined, document sequences, cursors, errors, and the server's counters. */
 #include "tests.h"
 
 #include <pthread.h>
@@ -90,11 +90,11 @@ static void are_found(const char *collection, size_t count, size_t (*size)(size_
   close_connection(c);
 }
 
-static void what_is_inserted_is_found(void) {
+static void inserted_documents_are_found(void) {
   are_found("many", 1000, small);
 }
 
-static void documents_of_a_sequence_go_whatever_their_size(void) {
+static void sequences_of_documents_of_any_size_are_sent(void) {
   are_found("mixed", 203, mixed);
 }
 
@@ -113,7 +113,7 @@ static void an_error_has_the_servers_code_and_the_reply(void) {
   close_connection(c);
 }
 
-static void what_a_write_could_not_do_is_in_its_reply(void) {
+static void write_errors_are_in_the_reply(void) {
   kauri_connection_t *c = connected();
   batch_t batch;
   kauri_bson_t reply;
@@ -223,10 +223,10 @@ static void connections_are_independent(void) {
 }
 
 void commands_tests(void) {
-  RUN(what_is_inserted_is_found);
-  RUN(documents_of_a_sequence_go_whatever_their_size);
+  RUN(inserted_documents_are_found);
+  RUN(sequences_of_documents_of_any_size_are_sent);
   RUN(an_error_has_the_servers_code_and_the_reply);
-  RUN(what_a_write_could_not_do_is_in_its_reply);
+  RUN(write_errors_are_in_the_reply);
   RUN(replies_come_in_the_order_of_requests);
   RUN(a_reply_stays_while_requests_are_sent);
   RUN(requests_go_the_way_that_is_told);

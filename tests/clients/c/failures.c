@@ -1,4 +1,4 @@
-/* What becomes of a connection whose server is silent or gone, and of one that two threads use at once. */
+/* Connections whose server is silent or gone, and a connection that two threads use at once. */
 #include "tests.h"
 
 #include <dirent.h>

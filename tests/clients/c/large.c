@@ -1,4 +1,4 @@
-/* Documents as large as they may be, in both directions at once, and messages that are too large. */
+/* Documents of the maximum size, in both directions at once, and messages that are too large. */
 #include "tests.h"
 
 enum { LARGEST = 16 * 1024 * 1024 };
@@ -89,7 +89,7 @@ static void memory_is_given_back_only_when_nothing_is_in_flight(void) {
   close_connection(c);
 }
 
-static void what_no_message_can_hold_is_refused(void) {
+static void too_large_messages_are_refused(void) {
   kauri_connection_t *c = connected();
   doc_t doc = largest(3);
   kauri_bson_t view = doc_end(&doc), three[3] = {view, view, view};
@@ -107,5 +107,5 @@ static void what_no_message_can_hold_is_refused(void) {
 void large_tests(void) {
   RUN(the_largest_document_goes_both_ways);
   RUN(memory_is_given_back_only_when_nothing_is_in_flight);
-  RUN(what_no_message_can_hold_is_refused);
+  RUN(too_large_messages_are_refused);
 }

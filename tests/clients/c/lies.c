@@ -1,4 +1,4 @@
-/* A server that says what no server says. It is this program's own, over TCP. */
+/* A malicious server that sends invalid replies over TCP. It runs in this program. */
 #include "tests.h"
 
 #include <pthread.h>
@@ -64,7 +64,7 @@ static void *lies(void *listener) {
   return NULL;
 }
 
-static void what_no_server_sends_ends_the_connection(void) {
+static void invalid_replies_end_the_connection(void) {
   char uri[URI_BYTES];
   int listener = listening("?sharedMemory=off&rdma=off", uri);
   pthread_t thread;
@@ -88,5 +88,5 @@ static void what_no_server_sends_ends_the_connection(void) {
 }
 
 void lies_tests(void) {
-  RUN(what_no_server_sends_ends_the_connection);
+  RUN(invalid_replies_end_the_connection);
 }

@@ -1,4 +1,4 @@
-"""The C client from another language: Python by ctypes, with the BSON of its own driver.
+"""Tests the C client from another language: Python by ctypes, with the BSON of its own driver.
 
 other_language.py LIBRARY URI. The last line is the number of tests that passed.
 """

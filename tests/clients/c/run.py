@@ -1,8 +1,8 @@
-"""Runs the C client's tests against servers of their own: over each transport, by themselves and under a
-checker of memory; the static library; another language.
+"""Runs the C client's tests against separate servers: over each transport, directly and under a memory checker; the
+static library; another language.
 
-run.py PREFIX [TRANSPORT…]: where c.sh has put the client and the tests' programs. With transports only the tests
-over these, by themselves: tcp, unix, sharedMemory, and rdma if KAURI_RDMA_ADDRESS is set. The last line is the
+run.py PREFIX [TRANSPORT…]: PREFIX is the directory of the client and the test programs, see c.sh. Transports select
+the tests over these, directly: tcp, unix, sharedMemory, and rdma if KAURI_RDMA_ADDRESS is set. The last line is the
 number of tests that passed.
 """
 
@@ -57,7 +57,7 @@ def over(transport, prefix, checker=()):
 
 
 def main(prefix, *transports):
-    # What the linker was told is what programs find.
+    # Programs load the library that they were linked with.
     os.environ["LD_LIBRARY_PATH"] = f"{prefix}/lib"
     if transports:
         print(sum(over(transport, prefix) for transport in transports))

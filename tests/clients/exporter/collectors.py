@@ -1,7 +1,7 @@
-"""What percona's mongodb_exporter asks a standalone (KAURI_URI): each of its collectors' commands, as it sends them.
+"""The requests of percona's mongodb_exporter to a standalone (KAURI_URI): each collector's commands, as it sends them.
 
-No package registry has the exporter itself. Each test is one collector: the command succeeds, and the figures that
-become metrics are there, are numbers and fit what the test has done. Prints how many tests ran as its last line.
+No package registry has the exporter itself. Each test is one collector. The command succeeds, and the figures that
+become metrics exist, are numbers and match the test's operations. The last line is the number of tests.
 """
 
 import datetime

@@ -1,8 +1,7 @@
-"""Fills a server until it has no space left, kills it with -9 and starts it again, several times.
+"""Fills a server's disk, kills the server with -9 and restarts it, several times.
 
-A full disk costs writers OutOfDiskSpace and nobody else anything: what was acknowledged stays
-readable, the server starts again, and deletes make room. Prints how many checks passed as its last
-line.
+On a full disk writers fail with OutOfDiskSpace and other operations continue. Acknowledged data stays readable, the
+server starts again, and deletes make room. The last line is the number of checks.
 """
 
 import pymongo

@@ -1,7 +1,7 @@
-"""Loads and runs go-ycsb's workloads A to F against KAURI_URI and checks what they did.
+"""Loads and runs go-ycsb's workloads A to F against KAURI_URI and checks their effects.
 
-Each must do all its operations without an error, and leave as many records as were loaded and
-inserted. Prints one line a workload, and how many were run as its last line.
+Each workload must complete all its operations without an error, and leave as many records as were loaded and
+inserted. Prints one line per workload. The last line is the number of workloads.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Expensive requests: small to send, long to answer or hungry for memory.
+"""Expensive requests: small to send, but slow or memory-hungry.
 
-`EXPENSIVE` and `HUNGRY` are lists of (name, command), to run in the database that `fill` has filled.
+`EXPENSIVE` and `HUNGRY` are lists of (name, command), for the database that `fill` has filled.
 """
 
 import bson

@@ -1,7 +1,7 @@
-"""Expensive and hungry requests against a server of its own, and what they cost other clients.
+"""Sends expensive and memory-hungry requests to a server and measures their effect on other clients.
 
-Prints a line for each figure. Fails where a request can't be ended, where another client waits for many times what it
-should, where the server dies, or where it does not end in order.
+Prints a line for each figure. Fails if a request can't be interrupted, if another client waits many times its limit,
+if the server dies, or if it does not shut down cleanly.
 """
 
 import concurrent.futures
@@ -238,7 +238,7 @@ def lives_in_little_memory():
 
 
 def large_messages_take_their_share():
-    """Clients that send most of the largest message, and then nothing, keep nobody else from anything for long."""
+    """Clients that send most of the largest message, and then nothing, delay other clients only briefly."""
     with control_group() as program:
         server = Server(binary=program)
         db = client(server).test

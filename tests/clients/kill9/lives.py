@@ -1,6 +1,6 @@
-"""The lives of a data directory: each is killed many times, in one kind of situation.
+"""The lives of a data directory: each life is killed many times, in one kind of situation.
 
-A life answers how often it was killed and in how many of these kills what it is about was under way.
+A life returns the number of kills, and the number of kills during its situation.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class Life:
         self.client = self.db = None
 
     def writers_db(self):
-        """The same for writers, who don't wait for a dead server to come back."""
+        """The same for writers, which do not wait for a dead server to restart."""
         client = MongoClient(self.server.uri, serverSelectionTimeoutMS=200)
         with pymongo.timeout(20):
             client.admin.command("ping")

@@ -1,8 +1,8 @@
-"""What a collection must hold: the writers' side of the story.
+"""The expected contents of a collection, from the writers' point of view.
 
-Every document is made from its id and a version, so that one that is torn or mixed shows. A change is
-announced before it is sent and settled when it is acknowledged. What is announced and never settled may
-be there or not, but only whole.
+Every document is derived from its id and a version, so that a torn or mixed one is detected. A change is announced
+before it is sent and settled when it is acknowledged. An announced but unsettled change may be visible or not, but
+only completely.
 """
 
 import threading

@@ -1,7 +1,7 @@
-"""What a full capped collection must hold: the newest documents, in the order of their insertion.
+"""The expected contents of a full capped collection: the newest documents in insertion order.
 
-Serials are given out one after the other, so they also tell when something was: a serial is acknowledged
-at the one that was next by then. An insert that was acknowledged before another one began lies before it.
+Serials are assigned consecutively, so they also represent time. The acknowledgement of a serial is recorded with the
+next free serial at that moment. An insert acknowledged before another one began precedes it in the collection.
 """
 
 import math
@@ -93,7 +93,7 @@ class RingModel:
             assert kept == given[first:last], f"{owner}: {kept} of {given}"
             there -= mine
         assert not there, f"nobody inserted {there}"
-        # What has gone is older than what is there.
+        # The removed documents are older than the remaining ones.
         oldest = min(self.ended.get(s, math.inf) for s in serials)
         gone = [s for s in self.ended.keys() - set(serials) if s >= oldest]
         assert not gone, f"acknowledged and gone: {gone}, there: {serials}"

@@ -1,11 +1,10 @@
-"""Kills the server with -9 in the middle of its work, again and again, and checks what it kept.
+"""Kills the server with -9 during its work, repeatedly, and checks its data.
 
     run.py [SEED [SHARE [KIND…]]]
 
-Each life has a server and a data directory of its own; several lives go on side by side. What was
-acknowledged must be there after each death, and what was not must be there whole or not at all.
-Prints a line a life, and how many deaths there were as its last line. SHARE divides their number,
-KINDs leave the others out.
+Each life has its own server and data directory; several lives run in parallel. After each death all acknowledged
+changes must be present, and each unacknowledged change must be present completely or not at all. Prints a line per
+life; the last line is the number of deaths. SHARE divides their number, KINDs select kinds of lives.
 """
 
 import concurrent.futures

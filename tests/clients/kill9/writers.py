@@ -1,4 +1,4 @@
-"""Threads that change a collection by every kind of write until the server is gone."""
+"""Threads that change a collection by every kind of write until the server is dead."""
 
 import random
 import threading
@@ -37,7 +37,7 @@ class Worker(threading.Thread):
 
 
 class Writer(Worker):
-    """Changes the documents that carry its name, which nobody else does."""
+    """Changes the documents that carry its name; no other writer changes them."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)

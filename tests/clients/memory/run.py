@@ -1,7 +1,7 @@
-"""A server whose log is mapped: says so, keeps what it acknowledged, is as slow as it is told. And one that has
-been idle since a large collection was dropped: the kernel has the memory of its indexes back.
+"""A server with a mapped log: it reports this, keeps acknowledged data, and has the configured latency. And a server
+that is idle after a large collection was dropped: it returns the memory of the indexes to the kernel.
 
-Prints the number of checks as its last line.
+The last line is the number of checks.
 """
 
 import json
@@ -36,7 +36,7 @@ def log_lines(server, number):
     return [line for line in lines if line.get("id") == number]
 
 
-def says_what_it_is():
+def reports_its_medium():
     server = Server(("--persistentMemory", "simulated", "--pmReadLatencyNanos", "7"))
     client = MongoClient(server.uri)
     found = medium(client)
@@ -87,7 +87,7 @@ class Writes(lives.Writes):
     flags = (*lives.Writes.flags, "--persistentMemory", "simulated")
 
 
-def keeps_what_it_acknowledged():
+def keeps_acknowledged_writes():
     life = Writes("memory")
     while life.under_way < DEATHS:
         assert life.deaths < 4 * DEATHS, f"only {life.under_way} of {life.deaths} deaths count"
@@ -114,7 +114,7 @@ def gives_memory_back():
         docs.insert_many({"key": random.randbytes(450).hex()} for _ in range(1000))
     most = anonymous_mb(server.process.pid)
     docs.drop()
-    # Nobody asks it for anything meanwhile.
+    # The server gets no requests while it is idle.
     client.close()
     deadline = time.monotonic() + GIVE_BACK_SECONDS_MAX
     while (now := anonymous_mb(server.process.pid)) > most - 30 and time.monotonic() < deadline:
@@ -126,7 +126,7 @@ def gives_memory_back():
 
 if __name__ == "__main__":
     gives_memory_back()
-    says_what_it_is()
-    keeps_what_it_acknowledged()
+    reports_its_medium()
+    keeps_acknowledged_writes()
     print(checks)
     sys.exit(0)

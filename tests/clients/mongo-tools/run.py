@@ -1,6 +1,6 @@
-"""The MongoDB database tools against KAURI_URI: what they move arrives byte by byte, and none of them warns.
+"""The MongoDB database tools against KAURI_URI: all data arrives byte by byte, and no tool prints a warning.
 
-Prints one line a check, and how many were made as its last line.
+Prints one line per check. The last line is the number of checks.
 """
 
 import csv
@@ -73,7 +73,7 @@ def checked(what):
 
 # A database with all that there is.
 
-# JSON does not tell one from another; this is the one that the tools read of it.
+# JSON does not distinguish them; this is the one that the tools read from it.
 NOT_A_NUMBER = struct.unpack("<d", b"\x01\0\0\0\0\0\xf8\x7f")[0]
 
 TYPES = [
@@ -214,7 +214,7 @@ def fields(document):
 
 
 def state(database, has_uuids):
-    """All that the server tells of a database, as bytes. `has_uuids`: with the collections' UUIDs."""
+    """All that the server reports about a database, as bytes. `has_uuids`: with the collections' UUIDs."""
     db = raw[database]
     told = {}
     for info in rows(database, "listCollections"):
@@ -268,7 +268,7 @@ def dump_and_restore():
     for database in ("copy", "other"):
         tool("mongorestore", "--nsFrom", "full.*", "--nsTo", f"{database}.*", plain)
         compare("a plain dump", database, everything)
-    # Over what is there: every document is a duplicate, which is told and does no harm.
+    # Over existing data: every document is a duplicate, which is reported and harmless.
     refused = ["E11000 duplicate key", "(0 documents, ", "0 document(s) restored successfully. 592 "]
     tool("mongorestore", plain, says_more=refused)
     compare("restored over itself", "full", with_uuids, has_uuids=True)

@@ -1,8 +1,8 @@
-"""Replays a written session through mongosh and compares what it prints.
+"""Replays a written session through mongosh and compares its output.
 
-The file holds statements, each on a line that starts with "> ", and below each what mongosh answers.
-Ids, times and the like are replaced by their kind. `--update` writes the file anew from what is
-answered now: read the difference before you commit it.
+The file holds statements, each on a line that starts with "> ", followed by mongosh's output. Ids, times and the like
+are replaced by their kind. `--update` rewrites the file from the current output: read the difference before you
+commit it.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-// The Node.js driver against a running server (KAURI_URI): each test has a database of its own.
+// The Node.js driver against a running server (KAURI_URI). Each test has its own database.
 "use strict";
 
 const assert = require("node:assert/strict");

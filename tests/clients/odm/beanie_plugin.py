@@ -1,6 +1,6 @@
-"""A pytest plugin for Beanie's tests: they ask for the indexes that this server has.
+"""A pytest plugin for Beanie's tests: it requests only indexes that this server supports.
 
-Each test of Beanie sets up all models of the suite. Three of them have a text index, which the server refuses; without
+Each test of Beanie sets up all models of the suite. Three of them have a text index, which the server rejects. Without
 this plugin no test would run.
 """
 

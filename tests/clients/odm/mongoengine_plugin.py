@@ -1,4 +1,4 @@
-"""A pytest plugin for MongoEngine's tests: where they mean the usual port, they connect to that of KAURI_URI."""
+"""A pytest plugin for MongoEngine's tests: connections to the default port go to the port of KAURI_URI."""
 
 import os
 import urllib.parse

@@ -1,4 +1,4 @@
-"""Stands for the module tests/utils.py, which MongoEngine's tests import and its source distribution lacks."""
+"""Replaces the module tests/utils.py, which MongoEngine's tests import and its source distribution lacks."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-// mongoose against a running server (KAURI_URI): what its models do by way of the server. Run by mocha.
+// mongoose against a running server (KAURI_URI): the effects of its models' operations on the server. Run by mocha.
 "use strict";
 
 const assert = require("node:assert/strict");

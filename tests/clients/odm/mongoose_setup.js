@@ -1,4 +1,4 @@
-// What mocha loads before the tests of mongoose's plugins: they connect to KAURI_URI.
+// Loaded by mocha before the tests of mongoose's plugins: makes them connect to KAURI_URI.
 "use strict";
 
 const mongoose = require("mongoose");

@@ -1,9 +1,9 @@
-"""Runs the tests of object mappers, as their packages carry them, and holds them to a list.
+"""Runs the tests in the packages of object mappers, and compares the results with a list.
 
     suite.py INSTALLED beanie|mongoengine|mongoose [--update]
 
-NAME.txt names the tests that pass. The run fails if one of them fails, is skipped or is gone, and if a test passes
-that is not listed. `--update` writes the list anew. Prints how many tests passed as its last line.
+NAME.txt names the tests that pass. The run fails if one of them fails, is skipped or is missing, or if a test outside
+the list passes. `--update` rewrites the list. The last line is the number of tests that passed.
 """
 
 import concurrent.futures

@@ -1,6 +1,6 @@
-"""pymongo against a running server (KAURI_URI): messages as large as they may be, compressed ones, and files.
+"""pymongo against a running server (KAURI_URI): messages of the maximum size, compressed messages, and files.
 
-KAURI_GRIDFS_MB says how large the file is. Prints how many tests ran as its last line.
+KAURI_GRIDFS_MB sets the size of the file. The last line is the number of tests.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ class Messages(Case):
         self.assertEqual(self.commands.sent, [("insert", 3)])
         came = self.counted()["bytesIn"] - before
         self.assertGreater(came, MESSAGE_BYTES_MAX - 1024)
-        # One more byte than fits is told of, and the connection goes on.
+        # One byte too many is an error, and the connection continues.
         with self.assertRaises(WriteError) as caught:
             self.c.insert_one(self.document(3, DOCUMENT_BYTES_MAX + 1))
         self.assertEqual(caught.exception.code, 10334)

@@ -1,7 +1,7 @@
-"""What a proxy adds to a request: finds of 1 KB by pymongo, over TCP to the server and over TCP to a proxy
-that goes on through shared memory (over RDMA if KAURI_RDMA_ADDRESS is set). Alternating; medians.
+"""The latency that a proxy adds: finds of 1 KB by pymongo over TCP, directly to the server and through a proxy. The
+proxy uses shared memory, or RDMA if KAURI_RDMA_ADDRESS is set. Rounds alternate; the figures are medians.
 
-Run under kauri_server.py. Prints the figures, and how many pairs of rounds there were as its last line.
+Run under kauri_server.py. The last line is the number of pairs of rounds.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""pymongo against a running server (KAURI_URI): what an application does in its first days.
+"""pymongo against a running server (KAURI_URI): the operations that a new application uses first.
 
-Each test has a database of its own. Prints how many tests ran as its last line.
+Each test has its own database. The last line is the number of tests.
 """
 
 import datetime

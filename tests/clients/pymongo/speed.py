@@ -1,5 +1,6 @@
-"""How long queries over a collection take, an index build, and how fast documents are loaded. Each answer is
-checked. Medians of the rounds; beside them what MongoDB 4.0.3 took for 300,000 documents on such a machine."""
+"""Times queries over a collection, an index build, and loading documents. Each result is checked. Prints medians of
+the rounds, beside the times of MongoDB 4.0.3 for 300,000 documents on such a machine.
+"""
 
 import argparse
 import os

@@ -1,11 +1,10 @@
-"""Runs the tests of pymongo's source distribution that talk to a server, and holds them to a list.
+"""Runs the tests of pymongo's source distribution that need a server, and compares the results with a list.
 
     suite.py INSTALLED [--update]
 
-suite.txt names the tests that pass, by file and with their count. One of them that fails, is skipped
-or is gone fails the run. The list only grows: `--update` adds what passes now and takes nothing away.
-After it, the count in pymongo-suite.sh must be raised as well. Prints how many listed tests passed as
-its last line.
+suite.txt names the tests that pass, by file and with their count. The run fails if one of them fails, is skipped or is
+missing. The list only grows: `--update` adds new passing tests and removes none. Then the count in pymongo-suite.sh
+must be raised as well. The last line is the number of listed tests that passed.
 """
 
 import concurrent.futures

@@ -2,7 +2,7 @@ import java.util.Properties;
 import site.ycsb.DB;
 import site.ycsb.workloads.CoreWorkload;
 
-/** The workload, with what it keeps to its subclasses, and the kind of its last operation. */
+/** The workload with its protected members, and the kind of its last operation. */
 public class Probe extends CoreWorkload {
   int kind;
 

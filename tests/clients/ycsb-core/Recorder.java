@@ -7,14 +7,14 @@ import site.ycsb.ByteIterator;
 import site.ycsb.DB;
 import site.ycsb.Status;
 
-/** A database that stores nothing and hands what it is asked for to whoever listens. */
+/** A database that stores nothing and passes each request to a listener. */
 public class Recorder extends DB {
-  /** Takes what is asked for, one line each. */
+  /** Receives the requests, one line each. */
   interface Listener {
     void line(String operation, String key, String length, String fields);
   }
 
-  /** In the ordinary client nobody listens, and each thread's database counts its inserts. */
+  /** The ordinary client has no listener, and each thread's database counts its inserts. */
   static Listener listener;
 
   private int inserts;

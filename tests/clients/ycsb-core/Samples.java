@@ -27,13 +27,13 @@ import site.ycsb.generator.ZipfianGenerator;
 import site.ycsb.measurements.Measurements;
 
 /**
- * Prints what the core of YCSB does, one fact a line, fields separated by tabs:
+ * Prints results of the core of YCSB, one per line, fields separated by tabs:
  *
  * <ul>
- *   <li>what follows from its arguments: hashes, keys, values, sums, how property files are read;
- *   <li>"replay": what each generator, and the whole workload, draws after the thread's random number
+ *   <li>results that follow from their arguments: hashes, keys, values, sums, property files;
+ *   <li>"replay": the draws of each generator, and of the whole workload, after the thread's random number
  *       generator was set to a state that is printed too;
- *   <li>"histogram", "core": how often each value came of many that were drawn at random.
+ *   <li>"histogram", "core": the frequency of each value among many random draws.
  * </ul>
  *
  * <p>crates/bench/examples/ycsb_core.rs reads them.
@@ -110,7 +110,7 @@ public class Samples {
     return text.toString();
   }
 
-  /** The thread's own random numbers: how they begin from a state. */
+  /** The thread's random numbers after a given state. */
   static void machine() throws Exception {
     ThreadLocalRandom random = ThreadLocalRandom.current();
     seed(0);

@@ -22,10 +22,10 @@ import site.ycsb.DBException;
 import site.ycsb.Status;
 
 /**
- * What the binding answers to each operation, which YCSB's workloads don't look at.
+ * The result of each operation of the binding, which YCSB's workloads do not check.
  *
  * <p>Behaviour URL TRANSPORT: a server, with one record put there by run.py, and the property kauri.transport.
- * Tells each test that has passed; ends with an exception at the first that has not. The server ends with it.
+ * Prints each passed test; ends with an exception at the first failure. It also stops the server.
  */
 final class Behaviour {
   private static final String TABLE = "behaviour";
@@ -53,17 +53,17 @@ final class Behaviour {
     test("a read gives the fields asked for", Behaviour::readsFields);
     test("an update changes the fields that it names", Behaviour::updates);
     test("a delete deletes one record", Behaviour::deletes);
-    test("errors are told with the server's code", Behaviour::tellsErrors);
+    test("errors have the server's code", Behaviour::tellsErrors);
     test("a scan goes on in the keys' order", Behaviour::scansInOrder);
     test("a scan may take several replies", Behaviour::scansMuch);
     test("inserts wait for their batch", client -> batches());
-    test("a failed batch is told once", client -> failedBatch());
+    test("a failed batch is reported once", client -> failedBatch());
     test("upserts replace", client -> upserts());
     test("write concerns are the server's", client -> writeConcerns());
     test("another transport is an error", client -> anotherTransport());
     test("what is not known is an error", client -> unknownProperties());
     test("connections are given back", Behaviour::givesBack);
-    test("a server that is gone is unavailable", Behaviour::serverEnds);
+    test("a dead server is unavailable", Behaviour::serverEnds);
   }
 
   /** Runs a test with a client of its own, in an empty table. */
@@ -193,7 +193,7 @@ final class Behaviour {
     void run() throws Exception;
   }
 
-  /** What is said on standard error meanwhile. */
+  /** The standard error output of the test. */
   private static String told(Told told) throws Exception {
     PrintStream before = System.err;
     ByteArrayOutputStream said = new ByteArrayOutputStream();
@@ -318,9 +318,9 @@ final class Behaviour {
     }
   }
 
-  /** The server logs each command as a slow one meanwhile. */
+  /** While the test runs, the server logs each command as slow. */
   private static void writeConcerns() throws Exception {
-    // What was slow before is not of this test.
+    // Earlier slow commands are not part of this test.
     BsonDocument log = BsonDocument.parse("{getLog: 'global'}");
     int before = command("admin", log).getNumber("totalLinesWritten").intValue();
     command("ycsb", BsonDocument.parse("{profile: 0, slowms: 0}"));
@@ -365,7 +365,7 @@ final class Behaviour {
         "the connection goes over " + plain + ", not over " + other);
     String nobody = "mongodb://127.0.0.1:1/";
     refused(() -> client("kauri.url=" + nobody), "no connection to " + nobody);
-    // Whatever comes is told.
+    // The chosen transport is printed.
     contains(told(() -> client("kauri.transport=auto").cleanup()), "kauri: connected over ");
   }
 

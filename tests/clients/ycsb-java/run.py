@@ -1,13 +1,12 @@
-"""Runs YCSB's own client with the Java binding against servers of their own: its workloads A to F, and the tests of
+"""Runs YCSB's own client with the Java binding against separate servers: its workloads A to F, and the tests of
 Behaviour.java, over each transport.
 
-run.py BUILT LIBRARIES [TRANSPORT…]: where Maven has put the binding and ycsb-java.sh the tests, and where
-libkauri.so is. Without transports: tcp, unix and sharedMemory; rdma needs KAURI_RDMA_ADDRESS. The last line is the
-number of tests that passed.
+run.py BUILT LIBRARIES [TRANSPORT…]: BUILT has the binding and the tests, see ycsb-java.sh; LIBRARIES has libkauri.so.
+Without transports: tcp, unix and sharedMemory; rdma needs KAURI_RDMA_ADDRESS. The last line is the number of tests
+that passed.
 
-A workload has passed if YCSB has counted nothing but what it was to do, all of it without an error; if every
-record there is by then is whole; and if the server has counted the same operations, requests and sessions over this
-transport and no others.
+A workload passes on three conditions. YCSB counts exactly the planned operations, all without an error. Every record
+is complete. The server counts the same operations, requests and sessions over this transport and no others.
 """
 
 import functools

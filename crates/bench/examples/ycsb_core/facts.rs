@@ -1,4 +1,4 @@
-//! What follows from its arguments.
+//! Comparisons whose results follow from their arguments, without random numbers.
 
 use super::java::Machine;
 use super::{Finding, Wrong, properties};
@@ -47,9 +47,9 @@ pub fn hash(number: &str, hash: &str) -> Result<Finding, Wrong> {
     same(&hash64(number.parse()?).to_string(), hash)
 }
 
-/// Percentiles of these values, each as its part of all and what the Java histogram says. Its buckets may say more
-/// than the longest of all, ours don't; and its version in YCSB rounds ranks to the nearest, where ours, like its own
-/// later ones, rounds up.
+/// Percentiles of these values, each as a share of all values with the result of the Java histogram. Java's
+/// buckets may report more than the longest value; ours do not. The Java version in YCSB rounds ranks to the
+/// nearest; ours and later Java versions round up.
 pub fn latencies(values: &str, percentiles: &str) -> Result<Finding, Wrong> {
     let mut histogram = Histogram::default();
     for value in values.split(' ') {
@@ -94,7 +94,7 @@ pub fn value(length: &str, number: &str, field: &str, value: &str) -> Result<Fin
 
 pub fn letters(length: &str, bytes: &str, machine: Machine) -> Result<Finding, Wrong> {
     let mut random = machine.at(length.parse()?);
-    // Java draws the first letters before anyone asks for them, and draws them again when all are asked for.
+    // Java draws the first letters before any is requested, and draws them again when all are used.
     random.bits32();
     let mut ours = Vec::new();
     append_random(&mut ours, length.parse()?, &mut random);
@@ -115,7 +115,7 @@ pub fn grown(from: &str, to: &str, zeta: &str, eta: &str) -> Result<Finding, Wro
     }
 }
 
-/// How many records each thread of the client has loaded, the fewest first, and the keys in order.
+/// The number of records that each thread of the client has loaded, in ascending order, and the keys in order.
 pub fn load(pairs: &str, threads: &str, shares: &str, keys: &str) -> Result<Finding, Wrong> {
     let (workload, threads) = (workload(pairs)?, threads.parse()?);
     let loaded: Vec<Vec<String>> = (0..threads)
@@ -139,7 +139,7 @@ fn from_hex(text: &str) -> Result<Vec<u8>, Wrong> {
     pairs.map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?)).collect()
 }
 
-/// A file's bytes, and `{name=value, …}`, each in hexadecimal digits.
+/// A file's bytes, and `{name=value, …}`, both in hexadecimal digits.
 pub fn file(bytes: &str, result: &str) -> Result<Finding, Wrong> {
     let mut properties = Properties::new();
     let ours = match properties.load("a file", &from_hex(bytes)?) {

@@ -1,17 +1,18 @@
-//! Java's `ThreadLocalRandom`, from a state on: Steele's SplittableRandom with a step of the thread's own.
+//! Java's `ThreadLocalRandom`, continued from a given state. It is Steele's SplittableRandom with an increment
+//! per thread.
 
 use super::Wrong;
 use kauri_bench::workload::Random;
 
-/// What a Java virtual machine's random numbers are: by how much a thread's state grows.
+/// The random numbers of a Java virtual machine: the increment of a thread's state.
 #[derive(Clone, Copy)]
 pub struct Machine {
     step: i64,
 }
 
 impl Machine {
-    /// The one whose first numbers from state 42 on are these: a long, an int and a double's bits. Another
-    /// Java may make them otherwise, which has to be told from a difference between the workloads.
+    /// The machine whose first numbers after state 42 are these: a long, an int and the bits of a double.
+    /// Another Java may generate other numbers, which is not a difference between the workloads.
     pub fn proven(step: i64, first: &[&str]) -> Result<Machine, Wrong> {
         let machine = Machine { step };
         let mut random = machine.at(42);
@@ -27,7 +28,7 @@ impl Machine {
         }
     }
 
-    /// The numbers from this state on.
+    /// The numbers after this state.
     pub fn at(self, state: i64) -> ThreadLocalRandom {
         ThreadLocalRandom { state, step: self.step }
     }

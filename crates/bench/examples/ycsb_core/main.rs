@@ -1,9 +1,10 @@
-//! Compares the workloads with what the core of YCSB itself has drawn (`tests/clients/ycsb-core.sh`).
+//! Compares the YCSB workloads with operations that the core of YCSB itself has drawn
+//! (`tests/clients/ycsb-core.sh`).
 //!
-//! `ycsb_core presets` prints the properties of the workloads A to F, one a line, for the Java side.
-//! `ycsb_core FILE` reads what that has printed. Where results follow from their arguments, or from random
-//! numbers whose state is known, they have to be equal; where both sides have drawn at random, a chi-square
-//! test has to find no difference. Prints what differs, and how many comparisons there were.
+//! `ycsb_core presets` prints the properties of the workloads A to F, one per line, for the Java side.
+//! `ycsb_core FILE` reads the output of the Java side. Results that follow from their arguments, or from random
+//! numbers of a known state, must be equal. Operations that both sides draw at random must pass a chi-square
+//! test. The program prints the differences and the number of comparisons.
 
 mod facts;
 mod java;
@@ -17,10 +18,10 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
 
-/// What went wrong with one line.
+/// An error in one line.
 type Wrong = Box<dyn Error>;
 
-/// The probability that any of the random comparisons fails although nothing differs.
+/// The probability that any of the random comparisons fails without a real difference.
 const FALSE_ALARM: f64 = 5e-7;
 
 /// `a=b,c=d` as properties.
@@ -42,13 +43,13 @@ fn print_presets() {
     }
 }
 
-/// What one line came to.
+/// The result of one line.
 enum Finding {
     /// Equal, to the bit.
     Equal,
-    /// Equal but for rounding.
+    /// Equal except for rounding.
     Near,
-    /// Drawn at random: how likely so much difference is.
+    /// Drawn at random, with the likelihood of a difference at least this large.
     Likely(f64),
 }
 
@@ -95,7 +96,7 @@ fn run(text: &str) -> ExitCode {
         let kind = fields.first().copied().unwrap_or_default();
         let counts = tally.entry(kind).or_default();
         counts.0 += 1;
-        // The beginning says which one it is; some are long.
+        // The name is at the beginning; some lines are long.
         let name: String = line.chars().take(200).collect();
         match compare(&fields, &mut machine) {
             Ok(Finding::Equal) => {}

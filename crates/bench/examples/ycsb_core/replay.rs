@@ -1,4 +1,4 @@
-//! What is drawn when the random numbers are Java's.
+//! Replays the workloads with Java's random numbers and compares the operations.
 
 use super::facts::same;
 use super::java::ThreadLocalRandom;
@@ -10,10 +10,10 @@ use kauri_bench::workload::{CoreWorkload, Fields, Operation, Random, Stream};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// What draws the next number.
+/// Draws the next number.
 pub type Draw<R> = Box<dyn FnMut(&mut R) -> i64>;
 
-/// The generator that the Java side calls so.
+/// The generator that the Java side names so.
 pub fn draw_of<R: Random + 'static>(spec: &str) -> Result<Draw<R>, Wrong> {
     let (name, rest) = spec.split_once(' ').ok_or("no arguments")?;
     if name == "histogram" {
@@ -83,7 +83,7 @@ pub fn generator(
     Ok(Finding::Equal)
 }
 
-/// Operations as the database is asked for them, a semicolon behind each.
+/// Operations as the database receives them, each followed by a semicolon.
 pub fn operations(pairs: &str, random: ThreadLocalRandom, lines: &str) -> Result<Finding, Wrong> {
     let workload = Arc::new(CoreWorkload::of(&properties(pairs))?);
     let mut stream = Stream::new(workload.clone(), random);

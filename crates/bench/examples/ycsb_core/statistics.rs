@@ -1,10 +1,10 @@
-//! What both sides have drawn at random: two tests of two samples. The chi-square test finds single values
-//! that come too often; Kolmogorov's and Smirnov's finds a distribution that leans to one side, with values
-//! in the order of popularity a slightly wrong exponent. It takes values for continuous ones, by which it
-//! errs towards finding nothing.
+//! Compares operations that both sides draw at random, by two tests of two samples. The chi-square test finds
+//! single values that occur too often. The Kolmogorov-Smirnov test finds a distribution that leans to one side,
+//! for example a slightly wrong exponent of a popularity distribution. It treats the values as continuous, so
+//! it errs towards finding nothing.
 //!
-//! Our side's seed is fixed, the Java side's is not. The likelihood is that of a difference as large as the
-//! one found, or larger, between two samples of one distribution.
+//! The seed of this side is fixed; the seed of the Java side is not. The likelihood returned is the probability
+//! that two samples of one distribution differ at least as much as these.
 
 use super::replay::draw_of;
 use super::{Wrong, properties};
@@ -12,9 +12,9 @@ use kauri_bench::workload::{CoreWorkload, Operation, Seeded};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Our side's seed.
+/// The seed of our side.
 const SEED: u64 = 20_190_917;
-/// So many of both sides together make a bin; where there are fewer, neighbours share one.
+/// Minimum number of samples of both sides in a bin. Neighbouring bins with fewer are merged.
 const BIN_MIN: u64 = 40;
 
 type Counts = BTreeMap<i64, u64>;
@@ -37,8 +37,8 @@ pub fn generator(spec: &str, counts: &str) -> Result<f64, Wrong> {
     Ok(likelihood(&ours, &theirs))
 }
 
-/// What is counted of each operation: its kind; of those that choose a record its number, or how many newer
-/// ones there are; how many records a scan reads.
+/// Counts for each operation: its kind; the number of the chosen record, or how many newer records exist; the
+/// length of a scan.
 pub fn operations(pairs: &str, what: &str, counts: &str) -> Result<f64, Wrong> {
     let theirs = parsed(counts)?;
     let wanted: u64 = theirs.values().sum();
@@ -72,7 +72,7 @@ pub fn operations(pairs: &str, what: &str, counts: &str) -> Result<f64, Wrong> {
     Ok(likelihood(&ours, &theirs))
 }
 
-/// How likely two samples of one distribution differ in one of both tests as much as these or more.
+/// The likelihood that two samples of one distribution differ at least this much in one of both tests.
 fn likelihood(ours: &Counts, theirs: &Counts) -> f64 {
     let mut both: BTreeMap<i64, (u64, u64)> = BTreeMap::new();
     ours.iter().for_each(|(value, count)| both.entry(*value).or_default().0 += count);
@@ -81,7 +81,7 @@ fn likelihood(ours: &Counts, theirs: &Counts) -> f64 {
     (2.0 * chi_square(&both).min(kolmogorov_smirnov(&both))).min(1.0)
 }
 
-/// How many of each sample there are.
+/// The sizes of both samples.
 fn sums(both: &[(u64, u64)]) -> (f64, f64) {
     let (a, b) = both.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
     (a as f64, b as f64)
@@ -95,7 +95,7 @@ fn kolmogorov_smirnov(both: &[(u64, u64)]) -> f64 {
         distance = distance.max((a as f64 / all_a - b as f64 / all_b).abs());
     }
     let scaled = distance * (all_a * all_b / (all_a + all_b)).sqrt();
-    // The series of Kolmogorov's distribution begins with a bound of it.
+    // The series of Kolmogorov's distribution starts with an upper bound of it.
     (2.0 * (-2.0 * scaled * scaled).exp()).min(1.0)
 }
 
@@ -109,7 +109,7 @@ fn chi_square(both: &[(u64, u64)]) -> f64 {
             *bin = (bin.0 + a, bin.1 + b);
         }
     }
-    // The last one may be too small.
+    // The last bin may be too small.
     if bins.len() > 1
         && let Some((a, b)) = bins.pop_if(|(a, b)| *a + *b < BIN_MIN)
         && let Some(bin) = bins.last_mut()
@@ -133,7 +133,7 @@ fn upper_gamma(a: f64, x: f64) -> f64 {
         return 1.0;
     }
     if x < a + 1.0 {
-        // The series of the lower one.
+        // The series of the lower function.
         let (mut term, mut sum) = (1.0 / a, 1.0 / a);
         for n in 1..STEPS {
             term *= x / (a + n as f64);
@@ -177,9 +177,9 @@ fn ln_gamma(a: f64) -> f64 {
     (z - 0.5) * z.ln() - z + 0.5 * (2.0 * std::f64::consts::PI).ln() + series - below
 }
 
-/// Checks the test itself: values of tables, a difference that has to be found.
+/// Checks the tests themselves: values from tables, and a difference that must be found.
 pub fn prove() -> Result<(), Wrong> {
-    // Chi-square quantiles: degrees of freedom, value, what is above.
+    // Chi-square quantiles: degrees of freedom, value, upper tail.
     let table = [(1.0, 3.841459, 0.05), (10.0, 29.58830, 0.001), (100.0, 149.4493, 0.001)];
     for (degrees, value, above) in table {
         let found = upper_gamma(degrees / 2.0, value / 2.0);

@@ -1,4 +1,4 @@
-//! A check finds what is wrong and nothing else, whoever writes meanwhile.
+//! Collection checks find each planted error and report nothing else, also while writers run.
 
 use crate::common::*;
 use kauri_base::RecordId;
@@ -25,7 +25,7 @@ fn filled(catalog: &Opened) -> Arc<Collection> {
     catalog.collection("db.c").unwrap()
 }
 
-/// Commits an update of a record that leaves its document as it is but changes keys at will.
+/// Commits an update that keeps a record's document but changes its keys arbitrarily.
 fn tamper(
     catalog: &Opened,
     collection: &Collection,
@@ -108,7 +108,7 @@ fn a_malformed_document_is_found() {
     let catalog = open(&engine());
     let collection = filled(&catalog);
     let mut bytes = doc! { "_id" => 1000, "s" => "text" }.into_vec();
-    // The text's length says more than there is.
+    // The string's length exceeds the document.
     let at = bytes.len() - 12 + 2;
     bytes[at] = 0x7F;
     let mut unit = WriteUnit::new();
@@ -120,7 +120,7 @@ fn a_malformed_document_is_found() {
     assert_eq!(corrupt.count(), 1);
 }
 
-/// Each key of a unique index goes from one record to another between any two steps, and back.
+/// Each key of a unique index moves from one record to another between any two steps, and back.
 #[test]
 fn keys_that_move_between_records_are_no_findings() {
     const KEYS: i32 = 300;
@@ -142,7 +142,7 @@ fn keys_that_move_between_records_are_no_findings() {
         let (from, to) = if steps % 2 == 0 { (0, KEYS) } else { (KEYS, 0) };
         steps += 1;
         for key in 0..KEYS {
-            // Out of the way, each of the two in another place.
+            // Each of the two moves to another free place.
             assert_eq!(set(from + key, 2 * KEYS + from + key), Written::Done);
             assert_eq!(set(to + key, key), Written::Done);
         }
@@ -151,7 +151,7 @@ fn keys_that_move_between_records_are_no_findings() {
     assert!(steps > 20, "{steps} steps");
 }
 
-/// Stops writers when it goes.
+/// Stops the writers when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -166,7 +166,7 @@ fn writers_in_the_middle_of_a_check_are_no_findings() {
     let collection = filled(&catalog);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Also if an assertion fails.
+        // Stops the writers also if an assertion fails.
         let _end = End(&stop);
         for writer in 0..2u64 {
             let (catalog, stop) = (&catalog, &stop);
@@ -191,7 +191,7 @@ fn writers_in_the_middle_of_a_check_are_no_findings() {
     });
 }
 
-/// A document with many keys is not taken apart for each of its entries.
+/// A document with many keys is parsed once, not once for each of its entries.
 #[test]
 fn entries_of_a_sound_index_are_not_compared_with_their_documents() {
     let catalog = open(&engine());

@@ -1,4 +1,4 @@
-//! A catalog on the in-memory engine, and the writes and looks that tests need.
+//! Fixture: a catalog on the in-memory engine, with the writes and reads that the tests need.
 
 use kauri_base::clock::{SeededRandom, SystemClock};
 use kauri_base::{Access, CommitSeq, Error, ErrorCode, IndexId, RecordId, Result};
@@ -19,7 +19,7 @@ pub fn engine() -> Arc<dyn StorageEngine> {
     Arc::new(EphemeralEngine::new())
 }
 
-/// A catalog, and what it stands on.
+/// A catalog and the engine that it uses.
 pub struct Opened {
     pub backend: Arc<Backend>,
     catalog: Catalog,
@@ -61,16 +61,16 @@ pub fn code<T>(result: Result<T>) -> ErrorCode {
     }
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Debug, PartialEq)]
 pub enum Written {
     Done,
-    /// There is no such collection or record (any more).
+    /// The collection or record does not exist (any more).
     Gone,
     Refused(ErrorCode),
 }
 
-/// Commits what `fill` makes of the current definition, as often as something changes meanwhile.
+/// Commits the unit that `fill` makes from the current definition. Retries while the definition changes.
 pub fn write(
     catalog: &Opened,
     name: &str,
@@ -99,7 +99,7 @@ pub fn insert(catalog: &Opened, name: &str, doc: &DocBuf) -> Written {
     })
 }
 
-/// Replaces the document of a record by what `change` makes of it; `None` deletes it.
+/// Replaces the document of a record by the result of `change`; `None` deletes it.
 pub fn change(
     catalog: &Opened,
     name: &str,
@@ -150,7 +150,7 @@ pub fn records(catalog: &Opened, collection: &Collection) -> Vec<(RecordId, DocB
 
 pub type Entries = BTreeSet<(Vec<u8>, RecordId)>;
 
-/// The entries that an index has.
+/// The entries of an index.
 pub fn entries(catalog: &Opened, index: &Index) -> Entries {
     let mut ru = catalog.backend.engine().recovery_unit();
     ru.enter();
@@ -167,7 +167,7 @@ pub fn entries(catalog: &Opened, index: &Index) -> Entries {
     }
 }
 
-/// The entries that it should have.
+/// The entries that a rebuild of the index gives.
 pub fn rebuilt(catalog: &Opened, collection: &Collection, index: &Index) -> Entries {
     let mut keys = Keys::default();
     let mut expected = Entries::new();
@@ -178,7 +178,7 @@ pub fn rebuilt(catalog: &Opened, collection: &Collection, index: &Index) -> Entr
     expected
 }
 
-/// Backfills and makes ready, resolving the definition anew as it changes.
+/// Backfills and publishes indexes; resolves the definition again if it changes.
 pub fn build(catalog: &Opened, name: &str, ids: &[IndexId], since: CommitSeq) -> Result<()> {
     let mut build = IndexBuild::new(ids.to_vec(), since);
     let mut scope = catalog.scope();

@@ -1,4 +1,4 @@
-//! Definitions change and indexes are built while others write.
+//! Definition changes and index builds while writers run.
 
 use crate::common::*;
 use kauri_base::ErrorCode;
@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-/// Writes of one thread at most, lest a build that doesn't end fill the memory.
+/// Maximum number of writes of a thread, so that an endless build does not fill the memory.
 const WRITES_MAX: usize = 100_000;
 
 fn random_doc(random: &SeededRandom, id: i64) -> DocBuf {
@@ -27,8 +27,8 @@ fn random_doc(random: &SeededRandom, id: i64) -> DocBuf {
     })
 }
 
-/// Inserts, changes and deletes at random until told to stop; returns how often.
-/// Meets the others at `begun` when it has written once.
+/// Inserts, changes and deletes at random until it is stopped; returns the number of writes. Waits at the
+/// barrier `begun` after the first write.
 fn write_at_random(
     catalog: &Opened,
     name: &str,
@@ -91,14 +91,14 @@ fn an_index_built_among_writers_equals_a_rebuild() {
                     })
                 })
                 .collect();
-            // The writers are in full swing before and after.
+            // The writers run before and after this.
             begun.wait();
             let ids = create_indexes(&catalog, "db.c", &specs).unwrap();
             assert_eq!(ids.len(), 3);
             stop.store(true, Ordering::Release);
             writers.into_iter().map(|w| w.join().unwrap()).sum::<usize>()
         });
-        assert!(written > 0, "seed {seed}, round {round}: nobody wrote");
+        assert!(written > 0, "seed {seed}, round {round}: no thread wrote");
         let collection = catalog.collection("db.c").unwrap();
         for index in &collection.indexes {
             assert!(index.ready);

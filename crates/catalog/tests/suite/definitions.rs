@@ -1,5 +1,4 @@
-//! Index definitions: what is taken and in which form, what is refused with which code, and which
-//! of them get in each other's way.
+//! Index definitions: accepted forms, error codes of rejected definitions, and conflicts between definitions.
 
 use kauri_base::ErrorCode;
 use kauri_bson::{Doc, DocBuf, Value, array, doc};

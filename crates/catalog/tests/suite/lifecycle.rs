@@ -1,4 +1,5 @@
-//! Collections and views come, go, are renamed and changed; a catalog opened anew finds the same.
+//! Creating, renaming, changing and dropping collections and views. A reopened catalog has the same
+//! definitions.
 
 use crate::common::*;
 use kauri_base::ErrorCode;

@@ -1,4 +1,4 @@
-//! The catalog's tests, in one program: it is linked once.
+//! Catalog tests, in one program so that it is linked once.
 
 mod checks;
 mod common;

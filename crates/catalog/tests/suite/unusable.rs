@@ -1,5 +1,5 @@
-//! An index whose stored definition can't be used: the catalog opens, the collection is read, and writes name the
-//! index and the way out until it is dropped.
+//! An index whose stored definition is unusable. The catalog opens and the collection is readable. Writes fail
+//! with an error that names the index and the remedy, until the index is dropped.
 
 use crate::common::{Opened, Written, create, engine, insert, ns, open};
 use kauri_base::{CollectionId, RecordId};
@@ -9,7 +9,7 @@ use kauri_conformance::inspect;
 use kauri_storage::{StorageEngine, WriteUnit};
 use std::sync::Arc;
 
-/// A filter of another version.
+/// A filter that only another version knows.
 fn unknown_filter() -> DocBuf {
     doc! { "a" => doc! { "$ofAnotherVersion" => 1 } }
 }
@@ -28,7 +28,7 @@ fn with_filter(spec: Doc<'_>) -> DocBuf {
     })
 }
 
-/// Rewrites what is stored of a collection: the index `a` gets the filter.
+/// Rewrites the stored definition of a collection so that the index `a` has the filter.
 fn store_filter(engine: &Arc<dyn StorageEngine>, name: &str) {
     let stored = inspect::records(&**engine, CollectionId::CATALOG).unwrap();
     let (id, record) = stored
@@ -96,7 +96,7 @@ fn an_unusable_filter_stops_writes_to_its_collection_only() {
             Written::Done
         );
         if !renamed {
-            // A change of definition keeps it.
+            // The unusable filter survives a change of the definition.
             let renamed = ns("db.d");
             let rename = kauri_catalog::Rename::new(&collection.ns, &renamed);
             catalog.rename_collection(&mut catalog.scope(), &rename).unwrap();
@@ -118,7 +118,7 @@ fn an_unusable_filter_stops_writes_to_its_collection_only() {
     assert_eq!(insert(&catalog, "db.d", &doc! { "_id" => 3 }), Written::Done);
 }
 
-/// Writes of all kinds fail with the index's name and the way out.
+/// Writes of all kinds fail with the index's name and the remedy.
 fn is_refused(catalog: &Opened, name: &str) {
     let collection = catalog.collection(name).unwrap();
     let mut scratch = KeyScratch::default();

@@ -8,7 +8,7 @@ use crate::args::Args;
 use crate::cursors::Tailing;
 use crate::invocation::Invocation;
 use crate::registry::{Asked, Command, ReadLevels, Run, Target};
-use crate::reply::{NewCursor, open_cursor, while_running};
+use crate::reply::{NewCursor, executor_error, open_cursor};
 use kauri_base::{Result, bail, limits};
 use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_catalog::{Collection, Namespace, OperationKind, Resolved};
@@ -122,7 +122,7 @@ async fn write(
         let written = sink.run(&mut invocation.op, &mut executor, cx).await;
         invocation.figures.plan = Some(executor.totals());
         invocation.has_effect = cx.has_written();
-        written.map_err(|error| while_running("aggregate", &request.ns, error))?;
+        written.map_err(|error| executor_error("aggregate", &request.ns, error))?;
     }
     {
         let mut cursor = invocation.reply.document("cursor");

@@ -6,7 +6,7 @@ use super::find::{hint, matcher_on, refuse_collation};
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Command, ReadLevels, Run};
-use crate::reply::while_running;
+use crate::reply::executor_error;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, Type, Value, shell_value};
 use kauri_catalog::OperationKind;
@@ -125,7 +125,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             .await;
         invocation.figures.plan = Some(executor.totals());
         if is_view {
-            counted.map_err(|error| while_running("aggregate", &ns, error))?;
+            counted.map_err(|error| executor_error("aggregate", &ns, error))?;
         } else {
             counted?;
         }

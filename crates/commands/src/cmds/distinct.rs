@@ -7,7 +7,7 @@ use super::internal_fields::query_settings;
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Command, ReadLevels, Run};
-use crate::reply::while_running;
+use crate::reply::executor_error;
 use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{Doc, KeyStringBuilder, Type, Value};
 use kauri_catalog::OperationKind;
@@ -102,7 +102,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         invocation.figures.plan = Some(executor.totals());
         // MongoDB runs it on a view as an aggregation.
         let runs = if is_view { "aggregate" } else { "distinct" };
-        found.map_err(|error| while_running(runs, &ns, error))?;
+        found.map_err(|error| executor_error(runs, &ns, error))?;
         invocation.int_ok = is_view;
         let mut out = invocation.reply.array("values");
         for value in values.found.values() {

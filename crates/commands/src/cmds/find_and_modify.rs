@@ -8,7 +8,7 @@ use super::internal_fields::runtime_now;
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
-use crate::reply::while_running;
+use crate::reply::executor_error;
 use crate::report::Figures;
 use kauri_base::{CollectionId, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
@@ -75,7 +75,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let plan = std::mem::take(&mut outcome.totals);
         invocation.figures = figures(plan, done.as_ref().ok(), request.remove);
         let done = done.map_err(|error| match outcome.is_running {
-            true => while_running("findAndModify", &ns, error),
+            true => executor_error("findAndModify", &ns, error),
             false => error,
         })?;
         let counters = &invocation.server.counters;
@@ -86,7 +86,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         }
         invocation.wait_for_commit(outcome.ticket).await?;
         write_reply(invocation, &request, done)
-            .map_err(|error| while_running("findAndModify", &ns, error))
+            .map_err(|error| executor_error("findAndModify", &ns, error))
     })
 }
 

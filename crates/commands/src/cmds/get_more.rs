@@ -6,7 +6,7 @@ use crate::cursors::{Cursor, Tailing};
 use crate::fail_command;
 use crate::invocation::Invocation;
 use crate::registry::{Command, OpCounter, Run, Target};
-use crate::reply::{BatchLimit, fill_batch, while_running};
+use crate::reply::{BatchLimit, executor_error, fill_batch};
 use kauri_base::{Result, bail};
 use kauri_bson::Value;
 use kauri_catalog::{Namespace, OperationKind};
@@ -102,7 +102,7 @@ async fn answer(
         if filled.is_err() {
             invocation.figures.plan = Some(cursor.take_examined());
         }
-        let batch = filled.map_err(|error| while_running("getMore", &request.ns, error))?;
+        let batch = filled.map_err(|error| executor_error("getMore", &request.ns, error))?;
         drop(array);
         if cursor.executor.used_disk() {
             invocation.op.state().note_disk_use();

@@ -11,7 +11,7 @@
 //! field. A command with a scope wider than the granularity locks everything exclusively. The wait for an
 //! acknowledgement is outside of the lock. Background work takes the locks, too.
 
-mod need;
+mod of_command;
 mod report;
 
 use crate::parameters::Parameters;
@@ -102,7 +102,7 @@ impl Locks {
         asked: Asked<'_>,
     ) -> Result<()> {
         if self.0.get().is_some()
-            && let Some((scope, mode)) = need::of(command, asked)
+            && let Some((scope, mode)) = of_command::lock(command, asked)
         {
             self.lock(op, scope, mode).await;
             op.check_for_interrupt()?;

@@ -1,4 +1,4 @@
-//! Fields and options that are accepted without an effect, and those that look like them: each is acted on or refused.
+//! Fields and options accepted without effect, and similar fields: each has an effect or is rejected.
 
 use crate::common::{
     Client, TestServer, at, code_of, cursor_id, first_batch, number, show, text, write_errors,
@@ -6,7 +6,7 @@ use crate::common::{
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_commands::accepted::{ACCEPTED, Takes};
 
-/// The least of a command that succeeds, and whether it runs on `admin`. `None`: the command can't be run here.
+/// A minimal command that succeeds, and whether it runs on `admin`. `None`: the command cannot run here.
 fn least(client: &Client, command: &str, n: usize) -> Option<(DocBuf, bool)> {
     let new = format!("new{n}");
     let on_test = |body: DocBuf| Some((body, false));
@@ -82,7 +82,7 @@ fn accepted_fields_are_accepted_and_checked() {
                 Takes::Array => array![],
                 Takes::String => "x".into(),
             };
-            // What was refused may have used up its cursor.
+            // A rejected command may have used up its cursor.
             let Some((body, _)) = least(&client, entry.path, n + 50) else { continue };
             let reply = runner.run(&with(&body, field, value));
             assert_eq!(code_of(&reply), 0, "{} {field}: {}", entry.path, show(&reply));
@@ -93,7 +93,7 @@ fn accepted_fields_are_accepted_and_checked() {
 }
 
 #[test]
-fn fields_that_mean_something_elsewhere_are_refused() {
+fn fields_with_an_effect_elsewhere_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..3).map(|id| doc! { "_id" => id }));
@@ -164,7 +164,7 @@ fn fields_that_mean_something_elsewhere_are_refused() {
 }
 
 #[test]
-fn a_command_that_is_asked_for_help_does_nothing() {
+fn help_does_not_execute_a_command() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -183,7 +183,7 @@ fn a_command_that_is_asked_for_help_does_nothing() {
 }
 
 #[test]
-fn a_uuid_says_which_collection_is_meant() {
+fn a_uuid_selects_the_collection() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -220,7 +220,7 @@ fn a_uuid_says_which_collection_is_meant() {
 }
 
 #[test]
-fn now_is_what_the_runtime_constants_say() {
+fn runtime_constants_set_now() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -262,7 +262,7 @@ fn now_is_what_the_runtime_constants_say() {
 }
 
 #[test]
-fn hello_tells_what_parameters_say() {
+fn hello_reports_parameters() {
     let test = TestServer::start();
     let client = test.client().admin();
     let hello = || client.ok(doc! { "hello" => 1 });
@@ -296,7 +296,7 @@ fn an_update_with_an_unknown_stage_fails_the_bulk_write() {
 }
 
 #[test]
-fn an_explained_statement_is_checked_as_one_that_runs() {
+fn explain_validates_a_statement_as_execution_does() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -315,7 +315,7 @@ fn an_explained_statement_is_checked_as_one_that_runs() {
 }
 
 #[test]
-fn validate_says_what_it_does_not_do() {
+fn validate_reports_skipped_checks() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);

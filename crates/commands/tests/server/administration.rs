@@ -1,4 +1,4 @@
-//! Commands of administration that a standalone answers or refuses: compaction in the background, cluster
+//! Administration commands that a standalone server answers or rejects: background compaction, cluster
 //! parameters, encrypted collections, options of other commands.
 
 use crate::common::{Client, TestServer, at, first_batch, number, refusal, show, text};
@@ -42,7 +42,7 @@ fn background_compaction_is_configured_once() {
     }
     let words = refusal(&admin, enable(Value::Int32(0))).1;
     assert_eq!(words, "BSON field 'freeSpaceTargetMB' value must be >= 1, actual value '0'");
-    // What switches it off needs no size that is right as bytes.
+    // Switching it off needs no valid size.
     admin.ok(doc! { "autoCompact" => false, "freeSpaceTargetMB" => most + 1 });
     assert_eq!(admin.fails(doc! { "autoCompact" => false, "freeSpaceTargetMB" => 0 }), 2);
     for (command, code) in [
@@ -244,7 +244,7 @@ fn encrypted_collections_are_checked_and_refused() {
 }
 
 #[test]
-fn no_collection_is_an_encrypted_one() {
+fn commands_for_encrypted_collections_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -268,7 +268,7 @@ fn no_collection_is_an_encrypted_one() {
 }
 
 #[test]
-fn a_collection_that_is_not_to_be_clustered_is_an_ordinary_one() {
+fn a_collection_created_as_not_clustered_is_ordinary() {
     let test = TestServer::start();
     let client = test.client();
     let values = [Value::Bool(false), Value::Int32(0), Value::Double(0.0), Value::Int64(0)];
@@ -282,7 +282,7 @@ fn a_collection_that_is_not_to_be_clustered_is_an_ordinary_one() {
 }
 
 #[test]
-fn the_log_to_rotate_has_a_name_or_none() {
+fn log_rotate_accepts_known_log_names_only() {
     let test = TestServer::start();
     let admin = test.client().admin();
     for good in [Value::Int32(1), Value::Bool(true), Value::Bool(false), "server".into()] {
@@ -295,7 +295,7 @@ fn the_log_to_rotate_has_a_name_or_none() {
 }
 
 #[test]
-fn system_views_answers_as_a_collection() {
+fn system_views_behaves_as_a_collection() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "create" => "system.views" });
@@ -318,7 +318,7 @@ fn system_views_answers_as_a_collection() {
     assert!(row("queryExecStats").as_doc().get("queryExecStats").is_some());
     let whole = client.ok(doc! { "collStats" => "system.views" });
     assert_eq!((number(&whole, "count"), number(&whole, "size")), (2, size));
-    // It has no place for documents of clients.
+    // Clients cannot store documents there.
     let put = doc! { "insert" => "system.views", "documents" => array![doc! { "_id" => "x" }] };
     let reply = client.run(&put);
     assert!(
@@ -329,7 +329,7 @@ fn system_views_answers_as_a_collection() {
 }
 
 #[test]
-fn the_current_time_has_no_value_where_no_pipeline_runs() {
+fn now_is_unavailable_outside_of_pipelines() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "d" => Value::DateTime(0) }]);
@@ -356,7 +356,7 @@ fn ok_of(client: &Client, name: &str) -> Value<'static> {
 }
 
 #[test]
-fn distinct_on_a_view_replies_as_the_aggregation_that_it_is() {
+fn distinct_on_a_view_replies_as_an_aggregation() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -381,12 +381,12 @@ fn counts_in_decimals_are_rounded_by_all_their_digits() {
     assert_eq!(batch("0.5000000000000000000000000000000001"), 1);
     assert_eq!(batch("1.5"), 2);
     assert_eq!(batch("2.5"), 2);
-    // A half is none, and none asks for all.
+    // A half is rounded to zero, and zero requests all documents.
     assert_eq!(batch("0.5"), 8);
 }
 
 #[test]
-fn a_time_to_read_at_is_none_without_seconds() {
+fn at_cluster_time_without_seconds_is_null() {
     let test = TestServer::start();
     let client = test.client();
     let read = |level: &str, seconds: u32, increment: u32| {

@@ -1,4 +1,4 @@
-//! `aggregate` against a whole server: what its stages write, how it ends, what it refuses.
+//! `aggregate` against a complete server: documents written by its stages, termination, and rejected stages.
 
 use crate::common::{Client, TestServer, at, code_of, cursor_id, first_batch, number, show, until};
 use kauri_bson::{DocBuf, Value, array, doc};
@@ -38,7 +38,7 @@ fn collections(client: &Client) -> Vec<String> {
     names
 }
 
-/// An expression that takes longer than anybody waits.
+/// An expression that runs practically for ever.
 fn endless() -> DocBuf {
     let range = |body: Value<'static>| {
         doc! { "$reduce" => doc! {
@@ -51,7 +51,7 @@ fn endless() -> DocBuf {
 }
 
 #[test]
-fn an_endless_expression_ends_with_the_time() {
+fn an_endless_expression_ends_by_its_time_limit() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -88,14 +88,14 @@ fn an_endless_expression_can_be_killed() {
 }
 
 #[test]
-fn out_replaces_a_collection_or_leaves_it() {
+fn out_replaces_a_collection_or_keeps_it() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("from", (0..3000).map(|n| doc! { "_id" => n, "k" => n % 2500 }));
     client.insert("to", [doc! { "_id" => "old", "k" => "old" }]);
     let index = doc! { "key" => doc! { "k" => 1 }, "name" => "k_1", "unique" => true };
     client.ok(doc! { "createIndexes" => "to", "indexes" => array![index] });
-    // The duplicate comes when thousands have been written.
+    // The duplicate appears after thousands of writes.
     assert_eq!(client.fails(aggregate("from", [doc! { "$out" => "to" }])), 11000);
     assert_eq!(all(&client, "to"), [doc! { "_id" => "old", "k" => "old" }]);
     assert_eq!(collections(&client), ["from", "to"]);
@@ -108,7 +108,7 @@ fn out_replaces_a_collection_or_leaves_it() {
     assert_eq!(collections(&client), ["from", "to"]);
     client.validate("to");
 
-    // Onto itself, and into what does not exist yet.
+    // Onto itself, and into a new collection.
     let stages = [doc! { "$limit" => 2 }, doc! { "$out" => "to" }];
     client.ok(aggregate("to", stages));
     assert_eq!(client.all_ids("to").len(), 2);
@@ -121,7 +121,7 @@ fn out_replaces_a_collection_or_leaves_it() {
 }
 
 #[test]
-fn merge_does_with_each_row_what_it_is_told() {
+fn merge_applies_its_actions_to_each_row() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("from", [doc! { "_id" => 1, "b" => 1, "a" => 2 }, doc! { "_id" => 2, "b" => 2 }]);
@@ -141,7 +141,7 @@ fn merge_does_with_each_row_what_it_is_told() {
     let replaced = doc! { "_id" => 1, "b" => 1, "a" => 2 };
     assert_eq!(merge(mode("replace", "insert")), (0, vec![replaced, two.clone()]));
     assert_eq!(merge(mode("keepExisting", "insert")), (0, vec![old.clone(), two.clone()]));
-    // What fails for one row is done for the others.
+    // A failure for one row does not undo the writes of other rows.
     assert_eq!(merge(mode("fail", "insert")), (11000, vec![old.clone(), two.clone()]));
     assert_eq!(merge(mode("merge", "discard")), (0, vec![merged.clone()]));
     assert_eq!(merge(mode("merge", "fail")), (13113, vec![merged]));
@@ -204,7 +204,7 @@ fn batches_are_as_large_as_asked_for() {
 }
 
 #[test]
-fn what_is_gathered_is_bounded() {
+fn accumulated_memory_is_bounded() {
     let test = TestServer::start();
     let client = test.client();
     let many = Value::array((0..200).map(Value::Int32));
@@ -221,9 +221,9 @@ fn what_is_gathered_is_bounded() {
     assert_eq!(fails(doc! { "$bucketAuto" => auto }), 292);
     let push = doc! { "_id" => Value::Null, "all" => doc! { "$push" => "$pad" } };
     assert_eq!(fails(doc! { "$group" => push.clone() }), 146);
-    // No disk helps one group that is too large.
+    // Spilling does not help a single group that is too large.
     assert_eq!(client.fails(aggregate("c", [unwind(), doc! { "$group" => push }])), 146);
-    // What nobody reads is not gathered.
+    // Unread fields are not collected.
     let sorted = rows(
         &client,
         "c",
@@ -237,7 +237,7 @@ fn what_is_gathered_is_bounded() {
 }
 
 #[test]
-fn windows_by_values_and_by_places() {
+fn windows_by_range_and_by_documents() {
     let test = TestServer::start();
     let client = test.client();
     let day = |n: i64| Value::DateTime(n * 86_400_000);
@@ -281,7 +281,7 @@ fn windows_by_values_and_by_places() {
 fn every_facet_sees_every_row() {
     let test = TestServer::start();
     let client = test.client();
-    // More than what is gathered for the facets at once.
+    // More than the facets buffer at once.
     client.insert("c", (0..3000).map(|n| doc! { "_id" => n, "pad" => "x".repeat(1000) }));
     let count = || {
         array![
@@ -323,7 +323,7 @@ fn views_are_read_like_collections() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn unknown_stages_and_options_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -348,7 +348,7 @@ fn what_is_not_there_is_refused() {
 }
 
 #[test]
-fn explain_tells_of_the_plan_and_of_each_stage() {
+fn explain_reports_the_plan_and_each_stage() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..10).map(|n| doc! { "_id" => n, "tags" => array!["a", "b"] }));
@@ -364,7 +364,7 @@ fn explain_tells_of_the_plan_and_of_each_stage() {
     assert_eq!(names, ["$cursor", "$unwind", "$group"]);
     let cursor = stages.first().unwrap().as_doc().unwrap().value("$cursor").into_owned();
     assert!(format!("{cursor:?}").contains("IXSCAN"), "{cursor:?}");
-    // Nothing is written when it is only explained.
+    // Explaining writes nothing.
     let out = with(aggregate("c", [doc! { "$out" => "to" }]), doc! { "explain" => true });
     client.ok(out);
     assert_eq!(collections(&client), ["c"]);

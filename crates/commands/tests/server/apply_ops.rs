@@ -1,4 +1,4 @@
-//! `applyOps`: what each kind of entry does, what it finds done already, and how it fails.
+//! `applyOps`: the effect of each kind of entry, entries applied repeatedly, and failures.
 
 use crate::common::{Client, TestServer, at, code_of, first_batch, number, show, text, until};
 use kauri_base::Timestamp;
@@ -39,7 +39,7 @@ fn apply(client: &Client, ops: impl IntoIterator<Item = DocBuf>) -> DocBuf {
     client.admin().run(&doc! { "applyOps" => ops })
 }
 
-/// The results of entries that were all applied, or not: then with the error's code.
+/// Checks the number of entries applied, their results, and the error code if an entry failed.
 #[track_caller]
 fn check(client: &Client, ops: impl IntoIterator<Item = DocBuf>, code: i64, results: &[bool]) {
     let reply = apply(client, ops);
@@ -96,7 +96,7 @@ fn documents_are_inserted_changed_and_deleted() {
         op("d", doc! { "_id" => 3, "a" => "what else it says does not matter" }),
         op("d", doc! { "_id" => 4 }),
     ];
-    // An entry that does nothing is not counted.
+    // Entries without an effect are not counted.
     check(&client, ops, 0, &[true; 7]);
     let first = one(&client, 1);
     assert_eq!(first, doc! { "_id" => 1, "t" => empty, "b" => 1 }, "an empty timestamp stays");
@@ -151,7 +151,7 @@ fn a_collection_is_created_with_its_uuid_and_gets_its_name() {
     let options = at(&collections(&client)[0].1, "options");
     assert_eq!(options, doc! { "capped" => true, "size" => 4096 });
     client.insert("c", [doc! { "_id" => 1 }]);
-    // Under another name it is renamed.
+    // A collection under another name is renamed.
     check(&client, [create("d", &UUID)], 0, &[true]);
     assert_eq!((names(&client), client.all_ids("d")), (vec!["d".to_owned()], vec![1]));
     // Another collection of the name is moved aside, with its documents.
@@ -160,7 +160,7 @@ fn a_collection_is_created_with_its_uuid_and_gets_its_name() {
     assert_eq!((all.len(), all[0].as_str(), client.all_ids("d")), (2, "d", vec![]));
     assert!(all[1].starts_with("tmp") && all[1].ends_with(".create"), "{all:?}");
     assert_eq!((uuid_of(&client, &all[1]), client.all_ids(&all[1])), (uuid(&UUID), vec![1]));
-    // Both: the one that has the name goes aside, the one of the UUID comes back.
+    // Both: the collection with this name is moved aside, the one with the UUID gets its name.
     check(&client, [create("d", &UUID)], 0, &[true]);
     assert_eq!((uuid_of(&client, "d"), client.all_ids("d")), (uuid(&UUID), vec![1]));
     assert_eq!(names(&client).len(), 2);
@@ -174,7 +174,7 @@ fn a_collection_is_created_with_its_uuid_and_gets_its_name() {
     check(&client, [elsewhere], 40655, &[false]);
     let wrong = Value::Binary { subtype: 4, bytes: [0u8; 16].as_slice().to_vec().into() };
     check(&client, [with(command(doc! { "create" => "e" }), "ui", wrong)], 207, &[false]);
-    // Without a UUID, what is there stays.
+    // Without a UUID an existing collection stays.
     check(&client, [command(doc! { "create" => "d" })], 0, &[true]);
     assert_eq!(uuid_of(&client, "d"), uuid(&UUID));
     let view = doc! { "create" => "v", "viewOn" => "d", "pipeline" => array![] };
@@ -201,11 +201,11 @@ fn commands_are_applied() {
             doc! { "collMod" => "c", "index" => doc! { "name" => "a", "expireAfterSeconds" => 20 } },
         ),
         command(doc! { "collMod" => "c", "validator" => doc! { "x" => 1 } }),
-        // Not the one that is to be dropped: it is moved aside.
+        // The target is not the one to be dropped: it is moved aside.
         command(
             doc! { "renameCollection" => "test.c", "to" => "test.other", "dropTarget" => uuid(&OTHER) },
         ),
-        // By UUID, whatever the name says.
+        // The UUID decides, whatever the name.
         with(command(doc! { "collMod" => "c", "validationLevel" => "off" }), "ui", id()),
         with(command(doc! { "renameCollection" => "test.x", "to" => "test.other" }), "ui", id()),
         command(doc! { "renameCollection" => "test.none", "to" => "test.more" }),
@@ -227,7 +227,7 @@ fn commands_are_applied() {
 }
 
 #[test]
-fn entries_that_fail_tell_how() {
+fn failed_entries_report_their_errors() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "a" => 1 }, doc! { "_id" => 2, "a" => 2 }]);
@@ -239,13 +239,13 @@ fn entries_that_fail_tell_how() {
     let on = |ns: &'static str| {
         doc! { "op" => "i", "ns" => ns, "o" => doc! { "_id" => 1 } }
     };
-    // These do not keep those behind them from being applied.
+    // These failures do not stop the application of later entries.
     let replacement = update(9, doc! { "_id" => 9 });
     let missing = delta(9, doc! { "d" => doc! { "a" => false } });
     let of_other = with(insert(8, 8), "ui", uuid(&OTHER));
     let ops = [insert(9, 0), replacement, missing, of_other, insert(3, 3)];
     check(&client, ops, 8, &[false, false, false, false, true]);
-    // These do, and the reply has the error of its own.
+    // These failures do, and the reply has the entry's own error.
     let new = || op("i", doc! { "_id" => 4, "a" => 4 });
     for (failing, code) in [
         (insert(5, 1), 11000),
@@ -285,7 +285,7 @@ fn entries_that_fail_tell_how() {
         check(&client, [op("d", doc! { "_id" => 4 }), failing, new()], code, &[true, false]);
         assert_eq!(client.all_ids("c"), [1, 2, 3], "code {code}");
     }
-    // An upsert needs no document.
+    // An upsert succeeds without a document.
     check(&client, [with(update(6, doc! { "_id" => 6, "a" => 6 }), "b", true)], 0, &[true]);
     assert_eq!(client.all_ids("c"), [1, 2, 3, 6]);
     let lax = doc! { "applyOps" => array![insert(7, 0)], "bypassDocumentValidation" => true };
@@ -349,7 +349,7 @@ fn malformed_entries_fail_before_any_is_applied() {
         assert_eq!(code_of(&with_option(name, value)), code, "{name}");
         assert_eq!(client.all_ids("c"), [], "{name}");
     }
-    // The namespace of a document's entry is looked at when its turn comes.
+    // The namespace of a document's entry is checked only when the entry is applied.
     let reply = apply(&client, [good(), doc! { "op" => "i", "ns" => "test", "o" => doc! {} }]);
     assert_eq!((code_of(&reply), text(&reply, "errmsg").as_str()), (73, "invalid ns: test"));
     assert_eq!(client.all_ids("c"), [1]);
@@ -375,7 +375,7 @@ fn entries_nest_ten_deep() {
     assert_eq!(told, (9, "Too many nested applyOps".to_owned()));
     let reply = apply(&client, [nested(command(doc! { "dropDatabase" => 1 }))]);
     assert_eq!(code_of(&reply), 9585500);
-    // What fails within fails the entry that holds it.
+    // A failed inner entry fails the outer entry.
     let failing = nested(update(9, doc! { "_id" => 9 }));
     check(
         &client,
@@ -395,7 +395,7 @@ fn a_locked_server_applies_nothing_until_it_is_unlocked() {
     client.admin().ok(doc! { "fsync" => 1, "lock" => true });
     let other = test.client();
     other.admin().send(&doc! { "applyOps" => array![op("i", doc! { "_id" => 1 })] });
-    until("it is there", || {
+    until("the collection exists", || {
         let running = client
             .admin()
             .ok(doc! { "currentOp" => 1, "command.applyOps" => doc! { "$exists" => true } });
@@ -409,7 +409,7 @@ fn a_locked_server_applies_nothing_until_it_is_unlocked() {
 
 #[cfg(feature = "lock-experiment")]
 #[test]
-fn under_a_lock_of_everything_entries_take_it_once() {
+fn apply_ops_takes_the_global_lock_once() {
     let engine = std::sync::Arc::new(kauri_storage::ephemeral::EphemeralEngine::new());
     let test = TestServer::start_on(engine, 2, &[("lockGranularity", "collection")]);
     let client = test.client();
@@ -427,7 +427,7 @@ fn under_a_lock_of_everything_entries_take_it_once() {
 }
 
 #[test]
-fn collections_of_the_server_are_neither_made_nor_moved_by_their_uuid() {
+fn system_collections_are_neither_created_nor_moved_aside() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "create" => "x" });
@@ -442,7 +442,7 @@ fn collections_of_the_server_are_neither_made_nor_moved_by_their_uuid() {
         ("system.views", &x, 73),
         ("a$b", &x, 73),
         ("$cmd", &x, 73),
-        // It is there, and is moved aside for nobody; nor does it move.
+        // The collection exists; it is neither moved aside nor renamed.
         ("system.profile", &x, 20),
         ("y", &profile, 20),
     ] {
@@ -453,7 +453,7 @@ fn collections_of_the_server_are_neither_made_nor_moved_by_their_uuid() {
 }
 
 #[test]
-fn the_target_of_a_renaming_stays_where_nothing_is_renamed() {
+fn a_rename_of_a_missing_collection_keeps_the_target() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("y", [doc! { "_id" => 1 }]);
@@ -467,9 +467,9 @@ fn the_target_of_a_renaming_stays_where_nothing_is_renamed() {
     assert_eq!(uuid_of(&client, "y"), of_target);
 }
 
-/// Renames meanwhile: the collection of the UUID goes, whatever it is called, and no other.
+/// A concurrent rename: the collection with the UUID is dropped, whatever its name, and no other.
 #[test]
-fn a_drop_by_uuid_means_the_collection_whatever_name_it_gets_meanwhile() {
+fn a_drop_by_uuid_follows_concurrent_renames() {
     const ROUNDS: usize = 1_600;
     let test = TestServer::start();
     let (client, renaming) = (test.client(), test.client().admin());
@@ -477,7 +477,7 @@ fn a_drop_by_uuid_means_the_collection_whatever_name_it_gets_meanwhile() {
         client.insert("a", [doc! { "_id" => 1 }]);
         client.insert("x", [doc! { "_id" => 2 }]);
         let a = uuid_of(&client, "a");
-        // Another one takes its name, or it gets another name.
+        // Another collection takes its name, or it is renamed.
         let (is_replaced, by_entry) = (round % 2 == 0, round % 4 < 2);
         let rename = if is_replaced {
             doc! { "renameCollection" => "test.x", "to" => "test.a", "dropTarget" => true }
@@ -505,7 +505,7 @@ fn a_drop_by_uuid_means_the_collection_whatever_name_it_gets_meanwhile() {
 }
 
 #[test]
-fn a_field_of_an_entry_stands_once() {
+fn duplicate_fields_of_an_entry_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "create" => "c" });
@@ -529,14 +529,14 @@ fn a_collection_is_dropped_by_its_uuid() {
     client.ok(doc! { "create" => "c" });
     client.ok(doc! { "create" => "b" });
     let c = uuid_of(&client, "c");
-    // The entry names another one.
+    // The entry names another collection.
     check(&client, [with(command(doc! { "drop" => "b" }), "ui", c)], 0, &[true]);
     assert_eq!(names(&client), ["b"]);
 }
 
-/// The target is another collection by the time of the renaming: that one is moved aside, not dropped.
+/// The target becomes another collection before the rename: the new target is moved aside, not dropped.
 #[test]
-fn a_renaming_drops_the_target_of_the_uuid_and_no_other() {
+fn a_rename_drops_only_the_target_with_the_uuid() {
     const ROUNDS: usize = 1_200;
     let test = TestServer::start();
     let (client, renaming) = (test.client(), test.client().admin());

@@ -1,4 +1,4 @@
-//! A copy of the data files, made file by file under `fsync` with `lock` while writers of all kinds are at work.
+//! File copies made one by one under `fsync` with `lock`, while writers of all kinds run.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{Client, TestServer, code_of, show, until};
@@ -10,10 +10,10 @@ use std::thread;
 
 const ROUNDS: usize = 3;
 const WRITERS: i64 = 4;
-/// Ids of a writer begin at so many times its number.
+/// A writer's ids begin at its number times this.
 const IDS: i64 = 1_000_000;
 
-/// Runs a command that has to succeed, however long it waits for the lock.
+/// Runs a command that must succeed, however long it waits for the lock.
 fn run(client: &Client, command: DocBuf) {
     let reply = client.run(&command);
     assert_eq!(code_of(&reply), 0, "{} -> {}", show(&command), show(&reply));
@@ -27,7 +27,7 @@ fn documents(ids: impl Iterator<Item = i64>) -> Value<'static> {
     )
 }
 
-/// Writes until it is told to stop: single documents, many in a command, updates of many, copies of the whole.
+/// Writes until it is stopped: single documents, batches, multi-updates, copies of the whole collection.
 fn write(client: &Client, writer: i64, stop: &AtomicBool, acknowledged: &Mutex<BTreeSet<i64>>) {
     let mut next = writer * IDS;
     let mut turn = writer;
@@ -43,7 +43,7 @@ fn write(client: &Client, writer: i64, stop: &AtomicBool, acknowledged: &Mutex<B
             run(client, doc! { "update" => "c", "updates" => array![update] });
         }
         if turn % 40 == 0 {
-            // Each has its own: two that replace one collection at the same time would end one another.
+            // Each writer has its own: two writers that replace one collection would interrupt each other.
             let target = format!("d{writer}");
             let out = array![doc! { "$match" => doc! { "a" => 1 } }, doc! { "$out" => target }];
             run(client, doc! { "aggregate" => "c", "pipeline" => out, "cursor" => doc! {} });
@@ -52,7 +52,7 @@ fn write(client: &Client, writer: i64, stop: &AtomicBool, acknowledged: &Mutex<B
     }
 }
 
-/// What a copy must show: documents and how often each was changed.
+/// The expected contents of a copy: the documents and how often each was changed.
 fn contents(client: &Client) -> Vec<DocBuf> {
     let reply = client.ok(doc! {
         "find" => "c", "projection" => doc! { "t" => 0 }, "sort" => doc! { "_id" => 1 },
@@ -62,7 +62,7 @@ fn contents(client: &Client) -> Vec<DocBuf> {
 }
 
 #[test]
-fn a_copy_under_the_lock_holds_what_was_acknowledged() {
+fn a_copy_under_the_lock_has_all_acknowledged_writes() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 2, &[]);
     let client = test.client();
@@ -77,7 +77,7 @@ fn a_copy_under_the_lock_holds_what_was_acknowledged() {
         }
         for round in 1..=ROUNDS {
             let count = || acknowledged.lock().unwrap().len();
-            until("writers go on", || count() > round * 400);
+            until("writers continue", || count() > round * 400);
             client.admin().ok(doc! { "fsync" => 1, "lock" => true });
             let before = (disk.files(), contents(&client));
             let promised = acknowledged.lock().unwrap().clone();

@@ -1,4 +1,4 @@
-//! What write commands leave out where they are told to: the server's time in place of empty timestamps.
+//! `bypassEmptyTsReplacement`: write commands that keep empty timestamps instead of the server's time.
 
 use crate::common::{Client, TestServer, at, first_batch, number, show, write_errors};
 use kauri_base::Timestamp;
@@ -10,8 +10,8 @@ fn with_timestamps(id: i32) -> DocBuf {
     doc! { "_id" => id, "t" => EMPTY, "in" => doc! { "t" => EMPTY } }
 }
 
-/// Fails unless the timestamp at the top is empty or not, as it should be. That of the embedded document
-/// always is.
+/// Fails unless the top-level timestamp is empty or not, as expected. The timestamp of the embedded document is
+/// always empty.
 #[track_caller]
 fn check(client: &Client, collection: &str, id: i32, stays_empty: bool) {
     let filter = doc! { "_id" => id };
@@ -22,7 +22,7 @@ fn check(client: &Client, collection: &str, id: i32, stays_empty: bool) {
     assert!(is_empty(&at(&found, "in")), "{}", show(&found));
 }
 
-/// The command, told to bypass the replacement or not, or not told.
+/// The command with `bypassEmptyTsReplacement` true, false or absent.
 fn told(command: &DocBuf, bypass: Option<bool>) -> DocBuf {
     DocBuf::build(|out| {
         out.put_all(command.as_doc());
@@ -33,7 +33,7 @@ fn told(command: &DocBuf, bypass: Option<bool>) -> DocBuf {
 }
 
 #[test]
-fn empty_timestamps_stay_where_a_write_bypasses_their_replacement() {
+fn a_write_with_the_bypass_keeps_empty_timestamps() {
     let test = TestServer::start();
     let client = test.client();
     for bypass in [Some(true), Some(false), None] {

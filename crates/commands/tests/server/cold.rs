@@ -1,5 +1,6 @@
-//! Data several times the cache: whoever misses waits alone. A read of one block is held back, with one
-//! worker for all sessions, and everybody else goes on; and so does another worker when a write is.
+//! Data several times larger than the cache. An operation that misses the cache waits alone. While the test
+//! blocks the read of one block, all other operations on the same worker continue. While it blocks a write, the
+//! other worker continues.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{Client, PATIENCE, TestServer, at, code_of, first_batch, number, show, until};
@@ -10,12 +11,12 @@ use std::time::{Duration, Instant};
 
 /// Some 16 MB, eight times the cache.
 const DOCS: i32 = 4_000;
-/// Documents far enough apart to be in blocks of their own, none of them read since it was written.
+/// Documents in separate blocks, none of which was read since it was written.
 const X: i32 = 500;
 const Y: i32 = 1_500;
 const Z: i32 = 2_500;
 
-/// A text that is in the log file once.
+/// A text that occurs once in the log file.
 fn marker(collection: &str, id: i32) -> String {
     format!("<{collection}:{id:06}>")
 }
@@ -41,7 +42,7 @@ fn update(id: i32) -> DocBuf {
     doc! { "update" => "c", "updates" => array![doc! { "q" => doc! { "_id" => id }, "u" => set }] }
 }
 
-/// A server whose collections `other` and `c` are cold but for the end of `c`.
+/// A server whose collections `other` and `c` are cold, except for the end of `c`.
 pub struct Cold {
     pub test: TestServer,
     pub disk: ColdEngine,
@@ -58,12 +59,12 @@ impl Cold {
         Cold { test, disk }
     }
 
-    /// Where in the log file document `id` of `c` is, which was written once.
+    /// The position in the log file of document `id` of `c`, which was written once.
     pub fn place_of(&self, id: i32) -> u64 {
         self.disk.place_of(marker("c", id).as_bytes())
     }
 
-    /// Sends a command that comes to read this place, and returns when it waits for that.
+    /// Sends a command that reads this position, and returns when the read waits.
     pub fn send_and_miss(&self, command: &DocBuf, place: u64) -> Client {
         self.disk.gate.hold(place);
         let client = self.test.client();
@@ -80,7 +81,7 @@ fn found(reply: &DocBuf, id: i32) {
     assert_eq!(batch.first().map(|d| number(d, "_id")), Some(i64::from(id)), "{}", show(reply));
 }
 
-/// Reads all of the other collection, which is more than the cache holds.
+/// Reads all of the other collection, which is larger than the cache.
 fn count_other(client: &Client) {
     let sum = doc! { "_id" => Value::Null, "n" => doc! { "$sum" => 1 } };
     let reply = client.ok(doc! { "aggregate" => "other", "cursor" => doc! {},
@@ -88,7 +89,7 @@ fn count_other(client: &Client) {
     assert_eq!(number(&first_batch(&reply)[0], "n"), 600);
 }
 
-/// What others do meanwhile, all of it to its end.
+/// Operations of other clients, each run to completion.
 fn others_go_on(client: &Client, round: i32) {
     let hot = DOCS - 1;
     found(&client.ok(find(hot)), hot);
@@ -96,10 +97,10 @@ fn others_go_on(client: &Client, round: i32) {
     load(client, "c", 10_000 + 10 * round..10_003 + 10 * round);
     client.ok(doc! { "findAndModify" => "c", "query" => doc! { "_id" => 10_000 + 10 * round },
     "remove" => true });
-    // Misses of their own, to read and to change.
+    // Cold reads and updates of other documents.
     found(&client.ok(find(Y + 20 * round)), Y + 20 * round);
     assert_eq!(number(&client.ok(update(Z + 20 * round)), "n"), 1);
-    // Scans of another collection, cold too, and its definition.
+    // Scans of another cold collection, and its definition.
     let name = format!("n_{round}");
     client.ok(doc! { "createIndexes" => "other", "indexes" => array![
         doc! { "key" => doc! { name.as_str() => 1 }, "name" => name.as_str() }
@@ -112,7 +113,7 @@ fn others_go_on(client: &Client, round: i32) {
     client.ok(doc! { "dropIndexes" => "other", "index" => name.as_str() });
 }
 
-/// Commands that come to read document `x`, by its `_id` or by a scan, alone or in many.
+/// Commands that read document `x`, by `_id` or by a scan, in a single or a batch operation.
 fn commands(x: i32, which: usize) -> Option<DocBuf> {
     let by_n = doc! { "n" => x };
     let set = doc! { "$set" => doc! { "touched" => 1 } };
@@ -144,12 +145,12 @@ fn commands(x: i32, which: usize) -> Option<DocBuf> {
 }
 
 #[test]
-fn whoever_misses_waits_alone() {
+fn a_cache_miss_blocks_only_its_own_operation() {
     let cold = Cold::start(&[]);
     let other = cold.test.client();
     let rounds = (0..).map(|round| (X + 40 * round as i32, round));
     let rounds = rounds.map_while(|(x, round)| Some((x, commands(x, round)?)));
-    // Before they are written again elsewhere.
+    // Before the documents are rewritten elsewhere.
     let rounds: Vec<_> = rounds.map(|(x, command)| (cold.place_of(x), command)).collect();
     for (round, (place, command)) in rounds.iter().enumerate() {
         let waiting = cold.send_and_miss(command, *place);
@@ -158,7 +159,7 @@ fn whoever_misses_waits_alone() {
         cold.disk.gate.release(*place);
         let reply = waiting.receive().unwrap();
         assert_eq!(code_of(&reply), 0, "{} -> {}", show(command), show(&reply));
-        // What a scan has read ahead leaves memory before the next command wants it.
+        // The blocks that a scan has prefetched are evicted before the next command.
         count_other(&other);
         cold.disk.wait_for_eviction();
     }
@@ -167,7 +168,7 @@ fn whoever_misses_waits_alone() {
 }
 
 #[test]
-fn a_block_that_many_want_is_read_once() {
+fn concurrent_misses_of_a_block_share_one_read() {
     let cold = Cold::start(&[]);
     let place = cold.place_of(X);
     let first = cold.send_and_miss(&find(X), place);
@@ -175,7 +176,7 @@ fn a_block_that_many_want_is_read_once() {
     let misses = cold.disk.cache("misses");
     others.iter().for_each(|client| client.send(&find(X)));
     until("all have missed", || cold.disk.cache("misses") >= misses + 50);
-    // Somebody else's miss is not behind theirs.
+    // Another client's miss does not queue behind these.
     found(&cold.test.client().ok(find(Y)), Y);
     cold.disk.gate.release(place);
     for client in others.iter().chain([&first]) {
@@ -184,9 +185,9 @@ fn a_block_that_many_want_is_read_once() {
     assert_eq!(cold.disk.gate.arrivals(place), 1);
 }
 
-/// Its record may be evicted between the read of a record and the commit of what was made of it.
+/// The record may be evicted after its document was read and before the commit.
 #[test]
-fn a_commit_waits_for_nothing_that_has_left_memory() {
+fn a_commit_does_not_wait_for_evicted_records() {
     let cold = Cold::start(&[]);
     let (place, engine) = (cold.place_of(X), &cold.disk.engine);
     let id = cold.test.server.catalog.collection("test.c").unwrap().id;
@@ -210,20 +211,20 @@ fn a_commit_waits_for_nothing_that_has_left_memory() {
         unit.update(id, record, seen, doc.as_bytes().to_vec());
         engine.commit(&mut unit).map(drop)
     };
-    // Others have the memory now.
+    // Other data has taken the memory.
     cold.test.client().ok(doc! { "count" => "c", "query" => doc! { "n" => -1 } });
     cold.disk.wait_for_eviction();
     cold.disk.gate.hold(place);
     assert_eq!(commit(), Err(StorageError::WriteConflict));
-    until("what it needs is being read", || cold.disk.gate.arrivals(place) > 0);
+    until("its block is being read", || cold.disk.gate.arrivals(place) > 0);
     cold.disk.gate.release(place);
     assert_eq!(read(record).0, seen);
     assert_eq!(commit(), Ok(()));
 }
 
-/// The catalog's own documents are cold like any others.
+/// The catalog's own documents are cold, too.
 #[test]
-fn a_definition_that_is_not_in_memory_is_waited_for_alone() {
+fn a_cold_definition_blocks_only_its_own_operation() {
     let cold = Cold::start(&[]);
     let place = cold.disk.place_of(b"ns\0\x0b\0\0\0test.other\0");
     let set = doc! { "collMod" => "other", "validationLevel" => "moderate" };
@@ -238,7 +239,7 @@ fn a_definition_that_is_not_in_memory_is_waited_for_alone() {
     assert_eq!(code_of(&waiting.receive().unwrap()), 0);
 }
 
-/// Kills the one operation on this collection.
+/// Kills the only operation on this collection.
 fn kill_write(test: &TestServer, ns: &str) {
     let other = test.client().admin();
     let running = other.ok(doc! { "currentOp" => 1, "ns" => ns });
@@ -249,7 +250,7 @@ fn kill_write(test: &TestServer, ns: &str) {
 
 /// An insert into a full capped collection reads the oldest document.
 #[test]
-fn an_insert_that_is_killed_fails_as_a_whole() {
+fn a_killed_insert_fails_completely() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 1, &[]);
     let client = test.client();
@@ -269,9 +270,9 @@ fn an_insert_that_is_killed_fails_as_a_whole() {
     assert_eq!(test.client().all_ids("log"), [0, 1, 2]);
 }
 
-/// A new collection's definition counts up the catalog's counters.
+/// The definition of a new collection increments the catalog's counters.
 #[test]
-fn an_insert_that_is_killed_before_its_collection_is_there_fails_as_a_whole() {
+fn an_insert_killed_before_its_collection_exists_fails_completely() {
     let cold = Cold::start(&[]);
     let counters = *cold.disk.places_of(b"counters\0").last().unwrap();
     let waiting = cold.send_and_miss(
@@ -285,9 +286,9 @@ fn an_insert_that_is_killed_before_its_collection_is_there_fails_as_a_whole() {
     assert!(cold.test.server.catalog.collection("test.new").is_none());
 }
 
-/// The kernel may let a write wait, for memory or for the disk.
+/// The kernel may block a write, for memory or for the disk.
 #[test]
-fn a_worker_does_not_wait_for_what_another_one_writes() {
+fn a_blocked_write_does_not_block_another_worker() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 2, &[]);
     let clients: Vec<_> = (0..4).map(|_| test.client()).collect();
@@ -311,7 +312,7 @@ fn a_worker_does_not_wait_for_what_another_one_writes() {
     }
     let waits = |client: &Client| client.receive_within(Duration::ZERO).is_none();
     let (first, second) = (waits(&clients[0]), waits(&clients[1]));
-    // Before anything may fail: the workers could not end.
+    // Released before any assertion may fail: otherwise the workers could not end.
     disk.gate.hold_stores(false);
     assert!(replies.iter().any(Option::is_some), "both workers wait");
     assert!(first && second, "nothing is acknowledged");

@@ -1,5 +1,5 @@
-//! A `pmlog` engine with a cache far smaller than its data, on a disk whose reads, or all of whose writes to
-//! the log, the test holds back.
+//! Fixture: a `pmlog` engine with a cache much smaller than its data. The test can block reads of the disk and
+//! all writes to the log.
 
 use crate::common::{PATIENCE, until};
 use kauri_bson::{DocBuf, Value};
@@ -17,15 +17,15 @@ use std::thread::JoinHandle;
 /// The unit in which the cache reads.
 const BLOCK: u64 = 4 << 10;
 const SEGMENT: u32 = 1 << 20;
-/// Two segments' worth, since one is written to.
+/// The size of two segments, because one is open for writes.
 const CACHE: u64 = 512 * BLOCK;
 
-/// Which reads wait, and whether writes do.
+/// The blocked reads, and whether writes are blocked.
 #[derive(Default)]
 pub struct Gate {
     held: Mutex<Vec<u64>>,
     changed: Condvar,
-    /// Reads that have come to a held place, ever.
+    /// All reads so far that reached a blocked position.
     arrivals: Mutex<Vec<u64>>,
     stores: Mutex<Stores>,
     changed_stores: Condvar,
@@ -38,7 +38,7 @@ struct Stores {
 }
 
 impl Gate {
-    /// Lets reads of the block around this place of the file wait.
+    /// Blocks reads of the block that contains this file position.
     pub fn hold(&self, at: u64) {
         self.held.lock().unwrap().push(at);
         self.arrivals.lock().unwrap().retain(|came| *came != at);
@@ -49,18 +49,18 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// How many reads have come for this place since it was held.
+    /// The number of reads that have reached this position since it was blocked.
     pub fn arrivals(&self, at: u64) -> usize {
         self.arrivals.lock().unwrap().iter().filter(|came| **came == at).count()
     }
 
-    /// Lets writes to the log wait, or go on.
+    /// Blocks or releases writes to the log.
     pub fn hold_stores(&self, held: bool) {
         self.stores.lock().unwrap().held = held;
         self.changed_stores.notify_all();
     }
 
-    /// How many wait.
+    /// The number of waiting writes.
     pub fn waiting_stores(&self) -> usize {
         self.stores.lock().unwrap().waiting
     }
@@ -80,7 +80,7 @@ impl Gate {
         while held.iter().any(covers) {
             let (now_held, waited) = self.changed.wait_timeout(held, PATIENCE).unwrap();
             if waited.timed_out() {
-                // Somebody waits for this read who should not: let the test see what comes of it.
+                // A thread waits for this read that must not wait: let the test report it.
                 return;
             }
             held = now_held;
@@ -163,7 +163,7 @@ impl Medium for HeldMedium {
     }
 }
 
-/// See the module's head. Dropping it ends the maintenance and removes the files.
+/// See the module's head. Dropping it stops the maintenance threads and removes the files.
 pub struct ColdEngine {
     pub engine: Arc<PmLog>,
     pub gate: Arc<Gate>,
@@ -177,7 +177,7 @@ impl ColdEngine {
         ColdEngine::open_within(0)
     }
 
-    /// With a log of so many bytes at most.
+    /// Opens an engine whose log has at most this many bytes.
     pub fn open_within(bytes_max: u64) -> ColdEngine {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -203,13 +203,13 @@ impl ColdEngine {
         ColdEngine { engine, gate, path, stop, threads }
     }
 
-    /// The files and what is in them.
+    /// The files and their contents.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let entries = std::fs::read_dir(&self.path).unwrap().flatten().map(|entry| entry.path());
         entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
     }
 
-    /// Opens a copy of the directory that is made file by file.
+    /// Opens a copy of the directory, made file by file.
     pub fn copy(&self) -> ColdEngine {
         let path = self.path.with_extension("copy");
         std::fs::create_dir_all(&path).unwrap();
@@ -219,14 +219,14 @@ impl ColdEngine {
         ColdEngine::open_at(path, 0)
     }
 
-    /// Where in the log file these bytes, which are there once, lie.
+    /// The position in the log file of these bytes, which occur once.
     pub fn place_of(&self, bytes: &[u8]) -> u64 {
         let found = self.places_of(bytes);
         assert_eq!(found.len(), 1, "not one place");
         found[0]
     }
 
-    /// All such places in the order of the file.
+    /// All positions of these bytes, in ascending order.
     pub fn places_of(&self, bytes: &[u8]) -> Vec<u64> {
         self.engine.sync().unwrap();
         let mut found = Vec::new();
@@ -238,7 +238,7 @@ impl ColdEngine {
         found
     }
 
-    /// A figure of the cache.
+    /// A figure of the cache's statistics.
     pub fn cache(&self, name: &str) -> i64 {
         let status = DocBuf::build(|out| self.engine.write_status(out));
         let cache = status.as_doc().value("cache");

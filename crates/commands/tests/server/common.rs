@@ -1,5 +1,4 @@
-//! A server on the in-memory engine and the in-memory transport, with its time in the test's hand,
-//! and clients that send it commands.
+//! Fixture: a server on the in-memory engine and transport with a manual clock, and clients that send commands.
 
 use kauri_base::clock::SeededRandom;
 use kauri_base::temporary::{MemoryStore, TemporaryStore};
@@ -20,12 +19,12 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes, so that a hang becomes a failure.
+/// Longer than any operation takes, so that a hang becomes a failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// What the clock says at first, in milliseconds since 1970.
+/// The initial time of the clock, in milliseconds since 1970.
 pub const START_MS: i64 = 1_700_000_000_000;
 
-/// A clock that stands still until it's told to move, or to move at each look at it.
+/// A clock that stands still until the test advances it, or that advances at each read.
 #[derive(Default)]
 pub struct TestClock {
     passed_us: AtomicU64,
@@ -37,7 +36,7 @@ impl TestClock {
         self.passed_us.fetch_add(time.as_micros() as u64, Ordering::SeqCst);
     }
 
-    /// Each look from now on takes so long.
+    /// From now on, each read of the clock advances it by this time.
     pub fn pass_at_looks(&self, time: Duration) {
         self.look_us.store(time.as_micros() as u64, Ordering::SeqCst);
     }
@@ -49,19 +48,19 @@ impl Clock for TestClock {
     }
 
     fn monotonic(&self) -> Duration {
-        // Not from zero, so that times in the past can be told.
+        // Not zero, so that times in the past exist.
         let look_us = self.look_us.load(Ordering::Relaxed);
         let passed_us = self.passed_us.fetch_add(look_us, Ordering::SeqCst);
         Duration::from_secs(1_000_000) + Duration::from_micros(passed_us)
     }
 }
 
-/// The server. Ends when it is dropped.
+/// A server, stopped when it is dropped.
 pub struct TestServer {
     pub server: Arc<Server>,
     pub clock: Arc<TestClock>,
     pub executor: Arc<ServiceExecutor>,
-    /// What `shutdown` asked for.
+    /// The requests of `shutdown`.
     pub shutdowns: Mutex<mpsc::Receiver<u64>>,
     manager: Arc<SessionManager>,
     transport: FakeTransport,
@@ -72,7 +71,7 @@ impl TestServer {
         TestServer::start_on(Arc::new(EphemeralEngine::new()), 2, &[])
     }
 
-    /// A server on this engine, with so many workers and these parameters.
+    /// A server on this engine, with this many workers and these parameters.
     pub fn start_on(
         engine: Arc<dyn StorageEngine>,
         workers: usize,
@@ -81,7 +80,7 @@ impl TestServer {
         TestServer::start_within(0, engine, workers, parameters)
     }
 
-    /// The same, with so many bytes of memory (0: unknown).
+    /// The same, with this many bytes of memory (0: unknown).
     pub fn start_within(
         memory: u64,
         engine: Arc<dyn StorageEngine>,
@@ -104,7 +103,7 @@ impl TestServer {
         TestServer::start_committing(memory, (engine, committer), workers, parameters, store)
     }
 
-    /// The same, whose commits go by this committer.
+    /// The same, with this committer.
     pub fn start_committing(
         memory: u64,
         (engine, committer): (Arc<dyn StorageEngine>, Arc<dyn Committer>),
@@ -216,7 +215,7 @@ fn start_info(memory: u64) -> StartInfo {
 /// A client's connection.
 pub struct Client {
     pipe: Arc<FakeClient>,
-    /// The database that commands go to.
+    /// The database that receives the commands.
     pub database: String,
 }
 
@@ -234,12 +233,12 @@ impl Client {
         message
     }
 
-    /// Sends a command without waiting for its reply.
+    /// Sends a command and does not wait for its reply.
     pub fn send(&self, command: &DocBuf) {
         self.send_bytes(&self.message(command));
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub fn send_bytes(&self, bytes: &[u8]) {
         self.pipe.send(bytes);
     }
@@ -267,13 +266,13 @@ impl Client {
         Some(Doc::from_bytes(reply.body).unwrap().to_buf())
     }
 
-    /// Runs a command and returns its reply, whatever it says.
+    /// Runs a command and returns its reply, successful or not.
     pub fn run(&self, command: &DocBuf) -> DocBuf {
         self.send(command);
         self.receive().unwrap_or_else(|| panic!("no reply to {}", show(command)))
     }
 
-    /// Runs a command that has to succeed.
+    /// Runs a command that must succeed.
     #[track_caller]
     pub fn ok(&self, command: DocBuf) -> DocBuf {
         let reply = self.run(&command);
@@ -281,7 +280,7 @@ impl Client {
         reply
     }
 
-    /// Runs a command that has to fail and returns the code.
+    /// Runs a command that must fail and returns the code.
     #[track_caller]
     pub fn fails(&self, command: DocBuf) -> i64 {
         let reply = self.run(&command);
@@ -321,7 +320,7 @@ impl Client {
         self.ids(collection, doc! {})
     }
 
-    /// Fails unless the collection is as it should be, indexes and all.
+    /// Fails unless `validate` finds the collection and its indexes sound.
     #[track_caller]
     pub fn validate(&self, collection: &str) {
         let reply = self.ok(doc! { "validate" => collection, "full" => true });
@@ -396,7 +395,7 @@ pub fn show(doc: &DocBuf) -> String {
     kauri_bson::shell_text(doc.as_doc())
 }
 
-/// Waits until `condition` holds. What it waits for happens on other threads, at their pace.
+/// Waits until `condition` holds. Other threads bring the condition about.
 #[track_caller]
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

@@ -1,10 +1,11 @@
-//! Answers that are as another version's, or not: `setFeatureCompatibilityVersion`, and what clients of other servers send.
+//! Replies that depend on a server version: `setFeatureCompatibilityVersion`, and commands that clients of
+//! other servers send.
 
 use crate::common::{TestServer, cursor_id, refusal};
 use kauri_bson::{DocBuf, array, doc};
 
 #[test]
-fn the_compatibility_version_is_set_to_what_it_is() {
+fn the_compatibility_version_can_only_keep_its_value() {
     let test = TestServer::start();
     let admin = test.client().admin();
     let set = |version: &str, more: DocBuf| {
@@ -35,7 +36,7 @@ fn the_compatibility_version_is_set_to_what_it_is() {
 }
 
 #[test]
-fn a_cursor_goes_on_whatever_term_the_client_names() {
+fn get_more_ignores_the_term() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..3).map(|id| doc! { "_id" => id }));
@@ -45,7 +46,7 @@ fn a_cursor_goes_on_whatever_term_the_client_names() {
 }
 
 #[test]
-fn a_copy_may_be_of_what_only_the_server_writes() {
+fn a_clone_may_target_a_system_collection() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -56,7 +57,7 @@ fn a_copy_may_be_of_what_only_the_server_writes() {
 }
 
 #[test]
-fn a_reply_may_have_a_document_that_is_a_little_too_large_to_be_stored() {
+fn a_reply_may_slightly_exceed_the_document_limit() {
     let test = TestServer::start();
     let client = test.client();
     let half = "x".repeat(8 * 1024 * 1024);

@@ -1,4 +1,5 @@
-//! What `$currentOp` and `currentOp` show: operations, idle connections, idle cursors, whole commands or cut ones.
+//! The output of `$currentOp` and `currentOp`: operations, idle connections, idle cursors, complete and
+//! truncated commands.
 
 use crate::common::{Client, TestServer, at, first_batch, number, show, text, until};
 use kauri_bson::{DocBuf, Value, array, doc};
@@ -24,7 +25,7 @@ fn is_idle(row: &DocBuf) -> bool {
 }
 
 #[test]
-fn idle_connections_are_shown_where_they_are_asked_for() {
+fn idle_connections_are_shown_on_request() {
     let test = TestServer::start();
     let (client, other) = (test.client(), test.client_from("192.0.2.7:4711"));
     let metadata = doc! {
@@ -63,22 +64,22 @@ fn idle_connections_are_shown_where_they_are_asked_for() {
     assert_eq!(text(idle[0], "desc"), format!("conn{}", number(idle[0], "connectionId")));
     assert_eq!(rows(&client, doc! {}).len(), 1);
     assert_eq!(rows(&client, doc! { "idleConnections" => false }).len(), 1);
-    // The command has another name for it.
+    // The command uses another field name for it.
     let listed = in_progress(&client.admin().ok(doc! { "currentOp" => 1, "$all" => true }));
     assert!(listed.iter().any(|row| from(row) && is_idle(row)), "{}", listed.len());
     for command in [doc! { "currentOp" => 1 }, doc! { "currentOp" => 1, "$all" => false }] {
         assert_eq!(in_progress(&client.admin().ok(command)).len(), 1);
     }
-    // Without users all operations are of one user.
+    // Without authentication all operations belong to one user.
     let own = in_progress(&client.admin().ok(doc! {
         "currentOp" => 1, "$ownOps" => true, "$all" => true, "client" => "192.0.2.7:4711",
     }));
     assert_eq!(own.len(), 1);
     drop(other);
-    until("it is gone", || rows(&client, asked.clone()).len() == 1);
+    until("the operation has ended", || rows(&client, asked.clone()).len() == 1);
 }
 
-/// The own command of such an answer.
+/// The entry of the command itself in its reply.
 #[track_caller]
 fn own(rows: &[DocBuf]) -> DocBuf {
     assert_eq!(rows.len(), 1);
@@ -86,7 +87,7 @@ fn own(rows: &[DocBuf]) -> DocBuf {
 }
 
 #[test]
-fn long_commands_are_whole_unless_they_are_to_be_cut() {
+fn long_commands_are_truncated_only_on_request() {
     let test = TestServer::start();
     let client = test.client();
     let long = "x".repeat(3000);
@@ -129,7 +130,7 @@ fn long_commands_are_whole_unless_they_are_to_be_cut() {
     tests(false);
     is_cut(&command(Some(false)));
     tests(true);
-    // A very long one is cut where it runs: memory for it is limited.
+    // A very long command is truncated at once, because its memory is limited.
     let filter = doc! { "$ne" => "y".repeat(100_000).as_str() };
     let cut = own(&in_progress(&client.admin().ok(doc! {
         "currentOp" => 1, "nothing" => filter, "$truncateOps" => false,
@@ -138,7 +139,7 @@ fn long_commands_are_whole_unless_they_are_to_be_cut() {
 }
 
 #[test]
-fn each_option_is_followed_or_refused() {
+fn each_option_has_its_effect_or_is_refused() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..5).map(|n| doc! { "_id" => n }));
@@ -149,7 +150,7 @@ fn each_option_is_followed_or_refused() {
     };
     assert_eq!(kinds(doc! { "idleCursors" => true }), ["op", "idleCursor"]);
     assert_eq!(kinds(doc! { "idleCursors" => false }), ["op"]);
-    // There are no users, transactions or other nodes that these would show.
+    // There are no users, transactions or other nodes for these options to show.
     for name in ["allUsers", "idleSessions", "localOps"] {
         for value in [true, false] {
             assert_eq!(kinds(doc! { name => value }), ["op"], "{name}");

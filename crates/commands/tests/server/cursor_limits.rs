@@ -1,4 +1,4 @@
-//! One client can't take all cursors, and what it leaves open ends soon.
+//! Cursor limits: one client cannot use up all cursors, and its abandoned cursors end soon.
 
 use crate::common::{Client, TestServer, code_of, cursor_id, lsid, until};
 use kauri_base::limits;
@@ -16,7 +16,7 @@ fn find(extra: &DocBuf) -> DocBuf {
     })
 }
 
-/// Opens so many cursors.
+/// Opens this many cursors.
 fn open(client: &Client, extra: &DocBuf, count: usize) -> Vec<i64> {
     let command = find(extra);
     (0..count).map(|_| cursor_id(&client.ok(command.clone()))).collect()
@@ -44,7 +44,7 @@ fn a_connection_has_a_limit_of_its_own() {
     assert!(message.contains("of this connection: the limit is 1000"), "{message}");
     assert_eq!(refusal(&client, &doc! { "lsid" => lsid(1) }).0, EXCEEDED_MEMORY_LIMIT);
     open(&other, &doc! {}, 1);
-    // One killed, one exhausted and one expired make room for as many.
+    // A killed, an exhausted and an expired cursor make room for three.
     client.ok(doc! { "killCursors" => "c", "cursors" => kauri_bson::array![ids[0]] });
     client.ok(doc! { "getMore" => ids[1], "collection" => "c" });
     open(&client, &doc! {}, 2);
@@ -56,7 +56,7 @@ fn a_connection_has_a_limit_of_its_own() {
 }
 
 #[test]
-fn a_session_has_a_limit_on_however_many_connections() {
+fn a_session_has_a_limit_over_all_its_connections() {
     let test = TestServer::start();
     let first = with_docs(&test);
     let in_session = doc! { "lsid" => lsid(1) };
@@ -83,7 +83,7 @@ fn a_cursor_without_a_session_ends_soon_after_its_connection() {
     let of_session = open(&gone, &doc! { "lsid" => lsid(1) }, 1)[0];
     let of_other = open(&stays, &doc! {}, 1)[0];
     drop(gone);
-    until("the connection has gone", || test.server.cursors.counts().orphaned == 2);
+    until("the connection has ended", || test.server.cursors.counts().orphaned == 2);
     let more = |id: i64| doc! { "getMore" => id, "collection" => "c", "batchSize" => 1 };
     let step = Duration::from_millis(limits::CURSOR_ORPHAN_MS / 2 + 1);
     test.clock.advance(step);

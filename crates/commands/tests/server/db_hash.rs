@@ -1,4 +1,4 @@
-//! `dbHash`: its sums, its fields, one snapshot of all collections, and that it can be ended.
+//! `dbHash`: its hashes, its fields, the single snapshot of all collections, and its interruption.
 
 use crate::common::{Client, TestServer, at, code_of, number, show, text, until};
 use kauri_base::Clock;
@@ -25,7 +25,7 @@ fn sum_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The sums of the documents that `fill` inserts, computed elsewhere.
+/// The hash of the documents that `fill` inserts, computed by another program.
 const SUM_OF_A: &str = "ee50c3c0893693f5249f943db4654be9";
 const SUM_OF_C: &str = "fc182fb4330f7a9742c5fd29718ebc05";
 const SUM_OF_NOTHING: &str = "d41d8cd98f00b204e9800998ecf8427e";
@@ -39,7 +39,7 @@ fn fill(client: &Client) {
 }
 
 #[test]
-fn sums_are_those_of_the_documents_in_the_order_of_id() {
+fn hashes_cover_the_documents_in_id_order() {
     let test = TestServer::start();
     let client = test.client();
     fill(&client);
@@ -55,7 +55,7 @@ fn sums_are_those_of_the_documents_in_the_order_of_id() {
     let listed = at(&crate::common::first_batch(&listed)[0], "info");
     assert_eq!(at(&reply, "uuids").as_doc().value("a"), listed.as_doc().value("uuid"));
     assert_eq!(number(&reply, "timeMillis"), 0);
-    // The order of insertion means nothing, another document does.
+    // The order of insertion has no effect on the hash; another document has.
     let other = client.on("other");
     other.insert("a", [doc! { "_id" => 1, "a" => "x" }, doc! { "_id" => 2, "a" => "y" }]);
     assert_eq!(text(&at(&hash(&other), "collections"), "a"), SUM_OF_A);
@@ -101,13 +101,13 @@ fn collections_are_chosen_by_name_and_by_kind() {
         (names(&nothing, "collections").len(), text(&nothing, "md5").as_str()),
         (0, SUM_OF_NOTHING)
     );
-    // Not the same on every server.
+    // `local` differs between servers.
     client.on("local").insert("x", [doc! { "_id" => 1 }]);
     assert!(names(&hash(&client.on("local")), "collections").is_empty());
 }
 
 #[test]
-fn all_collections_are_of_one_snapshot() {
+fn all_collections_are_read_in_one_snapshot() {
     const BEFORE: i32 = 3000;
     let test = Arc::new(TestServer::start());
     let client = test.client();
@@ -141,13 +141,13 @@ fn all_collections_are_of_one_snapshot() {
         assert!((0..=1).contains(&ahead), "a is {ahead} documents ahead of b");
         seen.push(count("a"));
     }
-    assert!(seen[0] < seen[seen.len() - 1], "the writer wrote meanwhile");
+    assert!(seen[0] < seen[seen.len() - 1], "the writer wrote during the hashes");
 }
 
 #[test]
-fn a_definition_that_changes_meanwhile_has_all_read_anew() {
+fn a_definition_change_restarts_the_hash() {
     const DOCUMENTS: i32 = 16;
-    // One worker, on which others have turns whenever the sum looks at the time.
+    // One worker: the hash yields to other operations at each read of the clock.
     let test = TestServer::start_on(Arc::new(EphemeralEngine::new()), 1, &[]);
     let (client, other) = (test.client(), test.client());
     let large = "x".repeat(1 << 20);
@@ -175,12 +175,12 @@ fn a_definition_that_changes_meanwhile_has_all_read_anew() {
 }
 
 #[test]
-fn it_ends_within_a_large_document() {
+fn an_interrupt_ends_the_hash_within_a_large_document() {
     let test = TestServer::start();
     let client = test.client();
     let large = "x".repeat(12 << 20);
     client.insert("c", (0..3).map(|n| doc! { "_id" => n, "large" => large.as_str() }));
-    // Time passes by looks at the clock, so what is measured is how often it looks.
+    // Time advances by reads of the clock, so the test counts these reads.
     test.clock.pass_at_looks(Duration::from_micros(100));
     let start = test.clock.monotonic();
     let reply = client.run(&doc! { "dbHash" => 1, "maxTimeMS" => 10 });

@@ -1,4 +1,4 @@
-//! Collections, views and indexes: made, listed, changed, renamed, dropped.
+//! Creating, listing, changing, renaming and dropping collections, views and indexes.
 
 use crate::common::{
     self, Client, START_MS, TestServer, at, code_of, first_batch, number, show, text,
@@ -49,7 +49,7 @@ fn options_of_collections_are_kept_and_listed() {
     assert_eq!(text(&listed(&client, "view"), "type"), "view");
     let info = at(&listed(&client, "plain"), "info");
     assert_eq!(info.as_doc().value("readOnly"), Value::Bool(false));
-    // The same again is no error, another one is.
+    // Creating the same collection again is no error; different options are.
     client.ok(doc! { "create" => "plain" });
     assert_eq!(client.fails(doc! { "create" => "plain", "capped" => true, "size" => 4096 }), 48);
     assert_eq!(
@@ -64,7 +64,7 @@ fn options_of_collections_are_kept_and_listed() {
 }
 
 #[test]
-fn a_capped_collection_holds_what_it_may() {
+fn a_capped_collection_keeps_its_limits() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "create" => "c", "capped" => true, "size" => 1_000_000, "max" => 3 });
@@ -79,7 +79,7 @@ fn a_capped_collection_holds_what_it_may() {
 }
 
 #[test]
-fn validators_are_asked_and_can_be_changed() {
+fn validators_are_enforced_and_can_be_changed() {
     let test = TestServer::start();
     let client = test.client();
     let validator = |kind: &'static str| doc! { "a" => doc! { "$type" => kind } };
@@ -191,7 +191,7 @@ fn renaming_keeps_documents_and_indexes() {
 }
 
 #[test]
-fn what_is_dropped_is_gone_and_the_name_is_free() {
+fn a_dropped_collection_is_gone_and_its_name_free() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -201,7 +201,7 @@ fn what_is_dropped_is_gone_and_the_name_is_free() {
     assert_eq!(client.all_ids("c"), []);
     client.insert("c", [doc! { "_id" => 1 }, doc! { "_id" => 2 }]);
     assert_eq!(client.index_names("c"), ["_id_"]);
-    // An open cursor notices.
+    // An open cursor fails.
     let reply = client.ok(doc! { "find" => "c", "batchSize" => 1 });
     let id = number(&at(&reply, "cursor"), "id");
     client.ok(doc! { "dropDatabase" => 1 });
@@ -241,7 +241,7 @@ fn a_view_reads_through_its_pipeline_and_takes_no_writes() {
 
 /// `$$NOW` in a validator is the time of the write.
 #[test]
-fn a_validator_knows_the_time() {
+fn a_validator_can_use_now() {
     let test = TestServer::start();
     let client = test.client();
     let is_past = doc! { "$expr" => doc! { "$lt" => array!["$at", "$$NOW"] } };
@@ -258,7 +258,7 @@ fn a_validator_knows_the_time() {
     assert_eq!(number(&client.ok(insert(document(past))), "n"), 1);
     assert_eq!(refused(insert(document(future))), 121);
     let set = |to: i64, upsert: bool| {
-        // A variable of its own is none of the validator's.
+        // The statement's variables do not reach the validator.
         let change = doc! { "q" => doc! { "_id" => if upsert { 7 } else { past } }, "upsert" => upsert,
         "u" => array![doc! { "$set" => doc! { "at" => "$$to" } }], "c" => doc! { "to" => Value::DateTime(to) } };
         doc! { "update" => "c", "updates" => array![change] }
@@ -297,7 +297,7 @@ fn the_keys_of_a_document_have_a_limit_in_number_and_in_bytes() {
     };
     assert_eq!(update(1, doc! { "s" => "y".repeat(100_000) }), refused);
     assert_eq!(update(1, doc! { "s" => "y".repeat(1_000) }), []);
-    // A document that was written under a larger limit stays, and can be deleted.
+    // A document written under a larger limit remains and can be deleted.
     let limit = |keys: i32| {
         let set = doc! { "setParameter" => 1, "indexMaxNumGeneratedKeysPerDocument" => keys };
         client.admin().ok(set);
@@ -307,7 +307,7 @@ fn the_keys_of_a_document_have_a_limit_in_number_and_in_bytes() {
     limit(100_000);
     client.validate("c");
     assert_eq!(update(5, doc! { "x" => 1 }), refused);
-    // A new index takes the limit as well.
+    // The limit applies to a new index, too.
     let again = array![index(doc! { "n" => -1 }, "n_-1")];
     assert_eq!(
         client.fails(doc! { "createIndexes" => "c", "indexes" => again }),

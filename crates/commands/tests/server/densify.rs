@@ -1,10 +1,10 @@
-//! `$densify` in a whole server: its parameters, and that it can be ended.
+//! `$densify` in a complete server: its parameters and its interruption.
 
 use crate::common::{TestServer, code_of, first_batch, number, show, until};
 use kauri_bson::{DocBuf, array, doc};
 use std::time::Duration;
 
-/// An aggregation of a collection without values that makes so many documents.
+/// An aggregation, on a collection without values, that makes this many documents.
 fn made(count: i32) -> DocBuf {
     let range = doc! { "step" => 1, "bounds" => array![0, count] };
     let densify = doc! { "$densify" => doc! { "field" => "v", "range" => range } };
@@ -13,7 +13,7 @@ fn made(count: i32) -> DocBuf {
 }
 
 #[test]
-fn its_bounds_are_parameters() {
+fn limits_of_densify_are_parameters() {
     let test = TestServer::start();
     let (client, admin) = (test.client(), test.client().admin());
     let set =
@@ -38,7 +38,7 @@ fn its_bounds_are_parameters() {
 }
 
 #[test]
-fn it_ends_with_the_time() {
+fn densify_ends_by_its_time_limit() {
     let test = TestServer::start();
     let client = test.client();
     client

@@ -1,4 +1,4 @@
-//! `getDiagnosticData` and `dropConnections`, which operators' tools send.
+//! `getDiagnosticData` and `dropConnections`, which administration tools send.
 
 use crate::common::{TestServer, at, number, text};
 use kauri_bson::{DocBuf, Value, array, doc};

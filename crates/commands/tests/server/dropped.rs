@@ -1,5 +1,5 @@
-//! Indexes and collections that are dropped under those who read them: a cursor that has given rows gets
-//! `QueryPlanKilled` in MongoDB's words, never the end of its rows.
+//! Indexes and collections dropped while cursors read them. A cursor that has returned rows fails with
+//! `QueryPlanKilled` and MongoDB's message. It never ends as if it were exhausted.
 
 use crate::common::{Client, TestServer, at, code_of, cursor_id, first_batch, number, show, text};
 use kauri_bson::{Doc, DocBuf, array, doc};
@@ -21,7 +21,7 @@ fn by_index() -> DocBuf {
     doc! { "b" => doc! { "$gte" => 0 } }
 }
 
-/// The rest of a cursor fails so.
+/// The next batch of a cursor fails with this error.
 #[track_caller]
 fn is_killed(client: &Client, reply: &DocBuf, collection: &str) -> String {
     let id = cursor_id(reply);
@@ -52,7 +52,7 @@ fn a_cursor_on_an_index_that_is_dropped_fails() {
         client.ok(drop);
         let message = is_killed(&client, &opened, "c");
         assert_eq!(message, "query plan killed :: index 'b_1' dropped");
-        // A cursor that does not read the index goes on.
+        // A cursor that does not use the index continues.
         let more = doc! { "getMore" => cursor_id(&on_all), "collection" => "c" };
         let rest = client.ok(more);
         let rest = at(&rest, "cursor").as_doc().value("nextBatch").as_array().unwrap().count();
@@ -93,7 +93,7 @@ fn a_cursor_on_a_collection_that_is_dropped_or_renamed_fails() {
 }
 
 #[test]
-fn what_an_aggregation_reads_beside_its_collection_is_planned_anew() {
+fn joined_collections_are_planned_again_after_a_drop() {
     let test = TestServer::start();
     let client = test.client();
     load(&client, "c");
@@ -123,7 +123,7 @@ fn what_an_aggregation_reads_beside_its_collection_is_planned_anew() {
         let opened = open();
         client.ok(doc! { "dropIndexes" => "other", "index" => "b_1" });
         assert_eq!(found(&client.ok(more(&opened))), vec![Some(1); 498]);
-        // What has taken the name's place is what the next rows find.
+        // The next rows come from the new collection of this name.
         let opened = open();
         load(&client, "new");
         client.ok(doc! { "delete" => "new", "deletes" => array![
@@ -140,7 +140,7 @@ fn what_an_aggregation_reads_beside_its_collection_is_planned_anew() {
 }
 
 #[test]
-fn a_union_reads_what_its_name_means_when_its_turn_comes() {
+fn a_union_resolves_its_name_when_it_starts() {
     let test = TestServer::start();
     let client = test.client();
     load(&client, "c");
@@ -162,14 +162,14 @@ fn a_union_reads_what_its_name_means_when_its_turn_comes() {
     let batch = batch.as_array().unwrap();
     assert_eq!(batch.count(), 498 + 7);
     assert_eq!(batch.iter().filter(|e| e.as_doc().unwrap().get("new").is_some()).count(), 7);
-    // Once it has given rows a drop is an error.
+    // After the first rows a drop is an error.
     let union = doc! { "$unionWith" => doc! { "coll" => "other" } };
     let opened = client.ok(doc! {
         "aggregate" => "c", "cursor" => doc! { "batchSize" => 503 },
         "pipeline" => array![union],
     });
     client.ok(doc! { "drop" => "other" });
-    // The batch of the scan is at hand; what follows it is not.
+    // The scan's batch is buffered; the rows after it are not.
     let more = doc! { "getMore" => cursor_id(&opened), "collection" => "c" };
     assert_eq!(client.fails(more), KILLED);
 }

@@ -1,4 +1,4 @@
-//! What the server ends by itself: expired documents, idle cursors, unused sessions.
+//! Expiry on the server's own initiative: TTL documents, idle cursors, unused sessions.
 
 use crate::common::{self, Client, START_MS, TestServer, cursor_id, lsid, number};
 use kauri_bson::{DocBuf, Value, array, doc};
@@ -135,7 +135,7 @@ fn nothing_expires_while_the_server_is_locked() {
     assert_eq!(client.all_ids("c"), []);
 }
 
-/// Opens a cursor that has more to give.
+/// Opens a cursor with more batches.
 fn open_cursor(client: &Client, extra: DocBuf) -> i64 {
     let reply = client.ok(DocBuf::build(|w| {
         w.put("find", "c");
@@ -199,7 +199,7 @@ fn an_unused_session_ends_with_its_cursors() {
 }
 
 #[test]
-fn a_find_by_id_is_a_use_of_its_session() {
+fn a_find_by_id_refreshes_its_session() {
     let test = TestServer::start();
     let client = test.client();
     some_docs(&client);

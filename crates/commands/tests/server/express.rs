@@ -1,11 +1,11 @@
-//! A find by `_id` that takes the express path gets the bytes that the ordinary path answers.
+//! A find by `_id` on the express path returns the same bytes as the ordinary path.
 
 use crate::common::{Client, TestServer, at, code_of, first_batch, lsid, show};
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
 use kauri_bson::{DocBuf, Value, array, doc};
 
-/// While a failpoint is set, whatever it is for, every request goes the ordinary way.
+/// While any failpoint is set, every request takes the ordinary path.
 fn ordinary_only(client: &Client, on: bool) {
     let mode = if on { "alwaysOn" } else { "off" };
     client.admin().ok(doc! {
@@ -14,17 +14,17 @@ fn ordinary_only(client: &Client, on: bool) {
     });
 }
 
-/// Runs the command, and tells whether it went the ordinary way: there, operations have numbers.
+/// Runs the command, and returns whether it took the ordinary path, where operations have numbers.
 fn run(test: &TestServer, client: &Client, command: &DocBuf) -> (Vec<u8>, bool) {
     let before = test.server.operations.next_id();
     client.send(command);
     let reply = client.receive_bytes().unwrap();
     let ordinary = test.server.operations.next_id() != before + 1;
-    // Behind the header, which has the reply's own id.
+    // Behind the header, which contains the reply's id.
     (without_cursor_id(&reply[16..]), ordinary)
 }
 
-/// The ids of cursors that are open are random.
+/// The reply without the ids of open cursors, which are random.
 fn without_cursor_id(reply: &[u8]) -> Vec<u8> {
     let mut bytes = reply.to_vec();
     let name = b"\x12id\0";
@@ -45,7 +45,7 @@ struct Both<'t> {
 }
 
 impl Both<'_> {
-    /// Runs each command both ways.
+    /// Runs each command on both paths.
     #[track_caller]
     fn same(&mut self, commands: &[DocBuf]) {
         let first: Vec<_> = commands.iter().map(|c| run(self.test, &self.client, c)).collect();
@@ -127,7 +127,7 @@ fn every_kind_of_id_is_found_by_either_path() {
     assert_eq!(both.express, ids().len() + 3);
 }
 
-/// Fields of a find that may or may not be for the express path.
+/// Fields of a find, with values that the express path accepts or not.
 fn options() -> Vec<(&'static str, Vec<Value<'static>>)> {
     let numbers =
         || vec![0.into(), 1.into(), 2i64.into(), (-1).into(), 1.0.into(), 0.5.into(), "1".into()];
@@ -191,7 +191,7 @@ fn filters() -> Vec<Value<'static>> {
 }
 
 #[test]
-fn no_combination_of_options_makes_a_difference() {
+fn both_paths_agree_on_all_combinations_of_options() {
     let test = TestServer::start();
     let mut both = both(&test);
     both.client.insert("c", (0..5).map(|n| doc! { "_id" => n, "a" => n % 2, "b" => "text" }));
@@ -213,7 +213,7 @@ fn no_combination_of_options_makes_a_difference() {
             })
             .collect();
         both.same(&commands);
-        // Sessions and cursors that the commands left are none of the next commands' business.
+        // Sessions and cursors left by these commands must not affect the next ones.
         both.client.admin().ok(doc! { "killAllSessions" => Value::array([]) });
     }
     assert!(both.express > 200, "{} took the express path", both.express);
@@ -221,7 +221,7 @@ fn no_combination_of_options_makes_a_difference() {
 }
 
 #[test]
-fn names_and_kinds_of_collections_make_no_difference() {
+fn both_paths_agree_on_all_names_and_kinds_of_collections() {
     let test = TestServer::start();
     let mut both = both(&test);
     let client = &both.client;
@@ -235,7 +235,7 @@ fn names_and_kinds_of_collections_make_no_difference() {
     commands.extend([named(1.into()), named(Value::Null)]);
     both.same(&commands);
     assert!(both.express >= 2, "{} took the express path", both.express);
-    // Databases that are none.
+    // Invalid or absent databases.
     for database in ["", "a.b", "a b", "admin", "absent"] {
         both.client.database = database.to_owned();
         both.same(&[named("c".into())]);

@@ -1,4 +1,4 @@
-//! A write that takes the express path answers and leaves behind what the ordinary path does.
+//! A write on the express path has the same reply and effect as on the ordinary path.
 
 use crate::common::{Client, TestServer, at, lsid, number, show};
 use kauri_base::RandomSource;
@@ -6,8 +6,8 @@ use kauri_base::clock::SeededRandom;
 use kauri_bson::{DocBuf, DocWriter, Value, array, doc};
 use kauri_wire::MsgWriter;
 
-/// Two servers of the same contents. The second one has a failpoint that concerns nobody, so every
-/// request goes the ordinary way there.
+/// Two servers with the same contents. The second has a failpoint without effect, so every request there takes
+/// the ordinary path.
 struct Pair {
     servers: [(TestServer, Client); 2],
     express: usize,
@@ -32,7 +32,7 @@ impl Pair {
         pair
     }
 
-    /// Sends the message to both and wants the same reply. Whether it took the express path.
+    /// Sends the message to both servers and expects the same reply. Returns whether it took the express path.
     #[track_caller]
     fn same(&mut self, message: &[u8], what: &DocBuf) -> bool {
         let [first, second] = [0, 1].map(|n| {
@@ -52,7 +52,7 @@ impl Pair {
         express
     }
 
-    /// Wants the same documents, counters and whole indexes on both.
+    /// Expects the same documents, counters and complete indexes on both servers.
     fn same_state(&self) {
         let states = self.servers.each_ref().map(|(_, client)| {
             let mut all = Vec::new();
@@ -81,7 +81,7 @@ impl Pair {
     }
 }
 
-/// A path that gives up may have had a timestamp.
+/// Removes increments: an express attempt that gave up may have used a timestamp.
 fn without_increments(shown: &str) -> String {
     let mut parts = shown.split("Timestamp(");
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -201,7 +201,7 @@ impl Generator {
                 let filter = self.filter();
                 w.put_value("q", &filter);
                 w.put_value("u", &self.change());
-                // Else the new document's id is made up.
+                // Otherwise the new document's id is generated.
                 if let Value::Document(filter) = &filter
                     && filter.as_doc().value("_id").is_number()
                 {
@@ -276,7 +276,7 @@ impl Generator {
         w.put_value(name, value);
     }
 
-    /// A message, and what it says.
+    /// A message and the document in it.
     fn message(&self) -> (Vec<u8>, DocBuf) {
         let command = *self.of(&["insert", "update", "update", "delete"]);
         let list = match command {
@@ -341,9 +341,9 @@ fn writes_are_the_same_by_either_path() {
     assert!(pair.ordinary > 1_000, "{} took the ordinary path", pair.ordinary);
 }
 
-/// What drivers send with a write: the path that it takes, and the code that it gets.
+/// Fields that drivers send with a write: the path that the write takes, and its error code.
 #[test]
-fn what_drivers_send_to_a_set_stays_on_the_express_path() {
+fn fields_that_drivers_send_stay_on_the_express_path() {
     let time = kauri_base::Timestamp { seconds: 5, increment: 6 };
     let signature = doc! { "hash" => Value::Binary { subtype: 0, bytes: vec![0; 20].into() } };
     let cluster = doc! { "clusterTime" => time, "signature" => signature };
@@ -392,7 +392,7 @@ fn an_insert_without_an_id_gets_one() {
     assert_eq!(id, Some(("_id".to_owned(), kauri_bson::Type::ObjectId)));
 }
 
-/// Which update there was of a document, and that it took the express path.
+/// The update of a document, which must have taken the express path.
 fn updated(test: &TestServer, client: &Client, update: DocBuf) -> DocBuf {
     client.insert("c", [doc! { "_id" => 1, "list" => array![1, 2] }]);
     let before = test.server.operations.next_id();
@@ -405,7 +405,7 @@ fn updated(test: &TestServer, client: &Client, update: DocBuf) -> DocBuf {
 }
 
 #[test]
-fn what_tells_the_time_tells_it() {
+fn current_date_sets_the_servers_time() {
     let test = TestServer::start();
     let client = test.client();
     test.clock.advance(std::time::Duration::from_millis(1234));
@@ -418,7 +418,7 @@ fn what_tells_the_time_tells_it() {
 }
 
 #[test]
-fn a_slow_one_is_logged() {
+fn a_slow_express_write_is_logged() {
     let slow = std::sync::Arc::new(std::sync::Mutex::new(Vec::<String>::new()));
     let sink = slow.clone();
     let keep = move |_, line: &str| {
@@ -438,7 +438,7 @@ fn a_slow_one_is_logged() {
         assert_eq!(test.server.operations.next_id(), before + 2, "the second by the express path");
         slow.lock().unwrap().iter().filter(|line| line.contains(&name)).count()
     };
-    // Each takes less than an hour, and not less than nothing.
+    // Each takes between zero and one hour.
     assert_eq!(insert(3_600_000), 0);
     assert_eq!(insert(0), 2);
     assert_eq!(insert(-1), 2);

@@ -37,7 +37,7 @@ fn a_command_fails_as_often_as_asked() {
 }
 
 #[test]
-fn errors_carry_names_labels_and_what_else_is_asked() {
+fn errors_have_the_configured_names_labels_and_fields() {
     let test = TestServer::start();
     let client = test.client();
     let data = doc! {
@@ -53,7 +53,7 @@ fn errors_carry_names_labels_and_what_else_is_asked() {
     assert_eq!(labels, array!["RetryableWriteError", "Mine"]);
     assert_eq!(number(&reply, "more"), 1, "{}", show(&reply));
     assert_eq!(client.all_ids("c"), []);
-    // A write concern error comes with a write that was done.
+    // A write concern error is reported with a successful write.
     let error = doc! { "code" => 64, "errmsg" => "slow" };
     let data = doc! { "failCommands" => array!["insert"], "writeConcernError" => error };
     set(&client, doc! { "times" => 1 }.into(), data);
@@ -109,7 +109,7 @@ fn one_application_fails_from_its_first_hello_on() {
 }
 
 #[test]
-fn namespaces_and_commands_that_are_not_there() {
+fn failpoints_select_namespaces_and_unknown_commands() {
     let test = TestServer::start();
     let client = test.client();
     let data = doc! {
@@ -122,7 +122,7 @@ fn namespaces_and_commands_that_are_not_there() {
     set(&client, "alwaysOn".into(), failing("saslStart", 18));
     assert_eq!(client.fails(doc! { "saslStart" => 1 }), 18);
     assert_eq!(client.fails(doc! { "saslContinue" => 1 }), 59);
-    // The command that switches it off is beyond its reach.
+    // The command that disables the failpoint is exempt.
     set(&client, "alwaysOn".into(), doc! { "failAllCommands" => true, "errorCode" => 8 });
     assert_eq!(pings(&client, 1), [8]);
     set(&client, "off".into(), doc! {});
@@ -130,7 +130,7 @@ fn namespaces_and_commands_that_are_not_there() {
 }
 
 #[test]
-fn time_limits_run_out_at_once() {
+fn a_failpoint_expires_time_limits_at_once() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -145,7 +145,7 @@ fn time_limits_run_out_at_once() {
 }
 
 #[test]
-fn a_get_more_is_out_of_time_by_its_cursors_limit() {
+fn a_get_more_has_the_time_limit_of_its_cursor() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..4).map(|id| doc! { "_id" => id }));
@@ -174,7 +174,7 @@ fn a_get_more_is_out_of_time_by_its_cursors_limit() {
 }
 
 #[test]
-fn no_time_limit_runs_out() {
+fn a_failpoint_disables_time_limits() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -194,7 +194,7 @@ fn no_time_limit_runs_out() {
 }
 
 #[test]
-fn the_limit_of_an_operation_alone_is_a_limit() {
+fn max_time_ms_op_only_is_a_time_limit() {
     let test = TestServer::start();
     let client = test.client();
     let point = |mode: &str| {
@@ -234,7 +234,7 @@ fn bad_failpoints_are_refused() {
 }
 
 #[test]
-fn a_command_that_is_blocked_for_longer_than_it_may_take_does_nothing() {
+fn a_command_blocked_beyond_its_time_limit_has_no_effect() {
     let test = TestServer::start();
     let client = test.client();
     let data = doc! {

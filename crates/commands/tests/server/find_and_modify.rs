@@ -1,4 +1,4 @@
-//! The fields of `findAndModify`: each is heeded, and those that contradict each other are refused.
+//! The fields of `findAndModify`: each field has its effect, and contradictory fields are rejected.
 
 use crate::common::{Client, TestServer, at, code_of, number, show};
 use kauri_bson::{DocBuf, Value, array, doc};
@@ -44,7 +44,7 @@ fn contradictions_are_refused() {
 }
 
 #[test]
-fn each_field_is_heeded() {
+fn each_field_has_its_effect() {
     let test = TestServer::start();
     let client = filled(&test);
     let value = |fields: DocBuf| at(&client.ok(command(&fields)), "value");
@@ -73,7 +73,7 @@ fn each_field_is_heeded() {
 }
 
 #[test]
-fn validation_is_bypassed_where_that_is_said() {
+fn validation_is_bypassed_on_request() {
     let test = TestServer::start();
     let client = filled(&test);
     let validator = doc! { "a" => doc! { "$lt" => 5 } };

@@ -1,4 +1,5 @@
-//! `lockGranularity` and `lockYielding`: who waits while a writer that holds the lock waits for the disk.
+//! `lockGranularity` and `lockYielding`: which operations wait while a writer holds the lock and waits for the
+//! disk.
 
 use crate::cold::Cold;
 use crate::common::{Client, TestServer, at, first_batch, number, show, until};
@@ -23,14 +24,14 @@ fn queued(client: &Client) -> (i64, i64) {
     (number(&queue, "readers"), number(&queue, "writers"))
 }
 
-/// A count of a lock, as `serverStatus` has it.
+/// A counter of a lock, as `serverStatus` reports it.
 fn count(client: &Client, path: [&str; 3]) -> i64 {
     let locks = at(&client.admin().ok(doc! { "serverStatus" => 1 }), "locks");
     number(&at(&at(&locks, path[0]), path[1]), path[2])
 }
 
-/// Whether a reader of a hot document there waits while an update of a cold one in `test.c` waits for
-/// the disk.
+/// Whether a read of a hot document in this collection waits while an update of a cold one in `test.c` waits
+/// for the disk.
 fn waits(parameters: &[(&str, &'static str)], database: &str, collection: &str) -> bool {
     let cold = Cold::start(parameters);
     let (admin, reader) = (cold.test.client(), cold.test.client().on(database));
@@ -58,25 +59,25 @@ fn waits(parameters: &[(&str, &'static str)], database: &str, collection: &str) 
 }
 
 #[test]
-fn a_global_lock_that_is_kept_over_a_miss_stops_readers() {
+fn a_global_lock_held_over_a_miss_blocks_readers() {
     let mode = [("lockGranularity", "global"), ("lockYielding", "off")];
     assert!(waits(&mode, "elsewhere", "c"));
 }
 
 #[test]
-fn a_global_lock_that_gives_way_stops_nobody() {
+fn a_yielding_global_lock_blocks_no_reader() {
     assert!(!waits(&[("lockGranularity", "global")], "test", "c"));
 }
 
 #[test]
-fn a_lock_of_a_database_stops_its_readers_only() {
+fn a_database_lock_blocks_only_its_readers() {
     let mode = [("lockGranularity", "database"), ("lockYielding", "off")];
     assert!(waits(&mode, "test", "hot"));
     assert!(!waits(&mode, "elsewhere", "c"));
 }
 
 #[test]
-fn a_lock_of_a_collection_stops_its_readers_only() {
+fn a_collection_lock_blocks_only_its_readers() {
     let mode = [("lockGranularity", "collection"), ("lockYielding", "off")];
     assert!(waits(&mode, "test", "c"));
     assert!(!waits(&mode, "test", "hot"));
@@ -89,7 +90,7 @@ fn by_default_there_is_no_lock() {
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
     let status = client.admin().ok(doc! { "serverStatus" => 1 });
-    // Tools that watch a server take one without a global lock for one of before 3.0.
+    // Monitoring tools take a server without a global lock for one older than 3.0.
     let none = doc! { "acquireCount" => doc! { "r" => 0i64, "w" => 0i64 } };
     assert_eq!(at(&status, "locks"), doc! { "Global" => none });
     let parameters = doc! { "getParameter" => 1, "lockGranularity" => 1, "lockYielding" => 1 };
@@ -122,7 +123,7 @@ fn a_waiting_writer_comes_before_new_readers() {
     cold.disk.gate.release(place);
     assert_eq!(first_batch(&first.receive().unwrap()).len(), 1);
     assert_eq!(number(&writer.receive().unwrap(), "nModified"), 1);
-    // It sees what the writer, which came first, has done.
+    // The reader sees the update of the writer, which came first.
     let seen = second.receive().unwrap();
     assert_eq!(first_batch(&seen)[0].as_doc().value("changed"), Value::Bool(true));
     assert_eq!(count(&admin, ["Global", "acquireCount", "W"]), before[0] + 1);
@@ -131,7 +132,7 @@ fn a_waiting_writer_comes_before_new_readers() {
     assert_eq!(count(&admin, ["Global", "acquireWaitCount", "R"]), 1);
 }
 
-/// Every command that reads or writes gets its lock and gives it back, whatever it comes to.
+/// Every command that reads or writes acquires its lock and releases it, whatever its result.
 #[test]
 fn no_lock_is_left_behind() {
     for granularity in ["global", "database", "collection"] {
@@ -159,14 +160,14 @@ fn no_lock_is_left_behind() {
         let list = client.admin().ok(doc! { "lockInfo" => 1 });
         let held = list.as_doc().value("lockInfo");
         assert_eq!(held.as_array().map(|a| a.count()), Some(0), "{}", show(&list));
-        // One after the other, they never had to wait.
+        // The commands run one after the other and never wait.
         assert_eq!(count(&client, ["Global", "acquireWaitCount", "W"]), 0);
         assert!(test.server.locks.list().iter().all(|(_, s)| s.exclusive.waited == 0));
     }
 }
 
 #[test]
-fn settings_without_a_meaning_are_refused() {
+fn invalid_settings_are_refused() {
     let code = |settings: &[(&str, &'static str)]| {
         let parameters = Parameters::default();
         for (name, value) in settings {

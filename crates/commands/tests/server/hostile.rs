@@ -1,7 +1,6 @@
-//! Expensive requests end by `maxTimeMS` and by `killOp`, and others have turns on their worker meanwhile.
-//!
-//! Time passes by looks at the clock, a tenth of a millisecond each, so what is measured is work: how often a
-//! request looks, not how fast the machine is.
+//! Expensive requests end by `maxTimeMS` and by `killOp`, and yield their worker to other requests. Time
+//! advances only when the clock is read, by a tenth of a millisecond. The tests therefore measure how often a
+//! request checks its limits, not the speed of the machine.
 
 use crate::common::{Client, TestServer, code_of, first_batch, number, show, until};
 use crate::hostile_requests::{Hostile, requests, setup};
@@ -12,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LOOK: Duration = Duration::from_micros(100);
-/// What requests are given.
+/// Time limit of the requests.
 const TIME_MAX: Duration = Duration::from_millis(20);
-/// What an ended request may take beyond that: planning, the way to the reply, the looks of others.
+/// Maximum time beyond the limit: planning, building the reply, clock reads of other operations.
 const OVERRUN_MAX: Duration = Duration::from_millis(20);
 
-/// A server with the collections, on which time passes.
+/// A server with the collections. Its time advances at each read of the clock.
 fn start(workers: usize) -> TestServer {
     let test = TestServer::start_on(Arc::new(EphemeralEngine::new()), workers, &[]);
     let client = test.client();
@@ -33,14 +32,14 @@ fn with(command: &DocBuf, name: &str, value: impl Into<Value<'static>>) -> DocBu
     })
 }
 
-/// Bulk writes are the database `admin`'s.
+/// The client that sends the request: bulk writes go to the database `admin`.
 fn client_of(hostile: &Hostile, client: &Client) -> Client {
     let is_bulk = hostile.command.as_doc().get("bulkWrite").is_some();
     if is_bulk { client.admin() } else { client.on("test") }
 }
 
 #[test]
-fn there_are_fifty_and_each_has_a_name() {
+fn the_fifty_requests_have_distinct_names() {
     let mut names: Vec<&str> = requests().iter().map(|hostile| hostile.name).collect();
     let count = names.len();
     names.sort_unstable();
@@ -49,7 +48,7 @@ fn there_are_fifty_and_each_has_a_name() {
 }
 
 #[test]
-fn each_ends_when_its_time_is_up() {
+fn each_request_ends_by_its_time_limit() {
     let test = start(2);
     let client = test.client();
     for hostile in requests() {
@@ -63,7 +62,7 @@ fn each_ends_when_its_time_is_up() {
     assert_eq!(client.all_ids("many").len(), 4000);
 }
 
-/// The `opid` of the operation with this comment, once there is one.
+/// The `opid` of the operation with this comment; waits until there is one.
 fn opid(other: &Client, comment: &str) -> i64 {
     let mut id = None;
     until("the operation is shown", || {
@@ -76,9 +75,9 @@ fn opid(other: &Client, comment: &str) -> i64 {
     id.unwrap_or_default()
 }
 
-/// With one worker another client is only heard if the request leaves it now and then.
+/// With one worker, another client gets replies only if the request yields regularly.
 #[test]
-fn each_ends_when_it_is_killed_by_a_client_of_the_same_worker() {
+fn each_request_can_be_killed_by_a_client_of_the_same_worker() {
     let test = start(1);
     let (client, other) = (test.client(), test.client());
     for hostile in requests() {
@@ -92,7 +91,7 @@ fn each_ends_when_it_is_killed_by_a_client_of_the_same_worker() {
 }
 
 #[test]
-fn others_are_served_while_all_workers_have_them() {
+fn other_clients_are_served_while_all_workers_run_them() {
     const AT_A_TIME: usize = 12;
     let test = start(2);
     let other = test.client();
@@ -109,7 +108,7 @@ fn others_are_served_while_all_workers_have_them() {
             let reply = other.ok(doc! { "find" => "many", "filter" => doc! { "_id" => at } });
             assert_eq!(first_batch(&reply).len(), 1);
         }
-        // None of them was over meanwhile: each is ended by the order to end, not before.
+        // No operation has ended by itself: each is ended by the kill.
         for id in ids {
             other.admin().ok(doc! { "killOp" => 1, "op" => id });
         }

@@ -1,5 +1,5 @@
-//! Requests that are expensive for their size. Each works for longer than anybody should wait for, unless it
-//! is ended. Plain documents, for tests against a server of any kind.
+//! Requests that are expensive for their size. Each runs very long unless it is interrupted. They are plain
+//! documents, so that any kind of server can be tested with them.
 
 use kauri_bson::{DocBuf, Value, array, doc};
 
@@ -17,7 +17,7 @@ const LONG: i32 = 100_000;
 /// Fields of the document in `wide`.
 const WIDE: i32 = 30_000;
 
-/// Commands that make the collections that the requests work on.
+/// Commands that create the collections that the requests use.
 pub fn setup() -> Vec<DocBuf> {
     let insert = |collection: &str, docs: Vec<DocBuf>| {
         doc! { "insert" => collection, "documents" => Value::array(docs.into_iter().map(Value::from)) }
@@ -43,7 +43,7 @@ pub fn setup() -> Vec<DocBuf> {
     ]
 }
 
-/// One document of long arrays and texts.
+/// One document with long arrays and strings.
 fn long() -> DocBuf {
     let numbers = || Value::array((0..LONG).map(Value::Int32));
     let objects = Value::array(
@@ -77,7 +77,7 @@ fn aggregate(collection: &str, stages: Vec<Value<'static>>) -> DocBuf {
     doc! { "aggregate" => collection, "pipeline" => Value::array(stages), "cursor" => doc! {} }
 }
 
-/// The expression evaluated for the document of long things.
+/// An aggregation that evaluates the expression on the document in `long`.
 fn evaluate(expression: impl Into<Value<'static>>) -> DocBuf {
     let expression: Value<'static> = expression.into();
     aggregate("long", vec![call("$project", doc! { "x" => expression })])
@@ -93,7 +93,7 @@ fn update(collection: &str, q: DocBuf, u: impl Into<Value<'static>>) -> DocBuf {
     doc! { "update" => collection, "updates" => array![statement] }
 }
 
-/// `[{field: {operator: 0}}, {field: {operator: -1}}, …]`: none holds.
+/// `[{field: {operator: 0}}, {field: {operator: -1}}, …]`: no branch matches.
 fn branches(count: i32, field: &str, operator: &str) -> Value<'static> {
     Value::array((0..count).map(|at| {
         let value = call(operator, Value::Double(-1.5 - f64::from(at)));
@@ -343,7 +343,7 @@ fn pipelines(add: Add<'_>) {
         },
     );
     let and = |stage: Value<'static>| {
-        // Documents that can be stored, so that nothing but its end ends it.
+        // Documents of valid size, so that only an interruption ends the request.
         let pair = doc! { "a" => "$_id", "b" => "$all._id" };
         let project = call("$project", doc! { "_id" => pair });
         aggregate("many", vec![everything(), unwind(), project, stage])
@@ -380,7 +380,7 @@ fn filters(add: Add<'_>) {
         Value::Regex { pattern: pattern.into(), options: "".into() }
     }));
     add("$in of 2,000 regexes", find("many", doc! { "text" => doc! { "$in" => patterns } }));
-    // Every element obeys, after all of the branches.
+    // Every element satisfies the condition after all branches.
     let none = doc! {
         "anyOf" => Value::array((0..2000).map(|at| Value::from(doc! { "minProperties" => 10 + at }))),
     };
@@ -391,7 +391,7 @@ fn filters(add: Add<'_>) {
 
 fn updates(add: Add<'_>) {
     let renames = fields(WIDE, |at| (format!("f{at}"), Value::from(format!("deep.g{at}.h"))));
-    // Again and again, so that a rename in linear time is long, too.
+    // Repeated, so that even a rename in linear time takes long.
     let statement = doc! { "q" => doc! {}, "u" => doc! { "$rename" => renames } };
     add(
         "$rename of 30,000 fields",

@@ -1,4 +1,4 @@
-//! `fsync` with `lock` keeps writers waiting, and nobody else.
+//! `fsync` with `lock` blocks writers and no other operations.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{Client, PATIENCE, TestServer, code_of, number, text, until};
@@ -20,14 +20,14 @@ fn unlock(client: &Client) -> i64 {
 }
 
 #[test]
-fn writers_wait_until_it_is_unlocked_as_often_as_it_was_locked() {
+fn writers_wait_until_every_lock_is_released() {
     let test = TestServer::start();
     let (client, writer) = (test.client(), test.client());
     client.insert("c", [doc! { "_id" => 0 }]);
     assert_eq!((lock(&client), lock(&client)), (1, 2));
     writer.send(&insert(1));
     assert!(writer.receive_within(Duration::from_millis(50)).is_none());
-    // Readers go on.
+    // Readers continue.
     assert_eq!(client.all_ids("c"), [0]);
     assert_eq!(unlock(&client), 1);
     assert!(writer.receive_within(Duration::from_millis(50)).is_none());
@@ -69,7 +69,8 @@ fn every_kind_of_write_waits() {
     client.validate("c");
 }
 
-/// One that was admitted before commits before the reply, or the lock is given up and others go on.
+/// A writer that was admitted before the lock commits before the reply. Otherwise the lock is given up and
+/// other writers continue.
 #[test]
 fn the_lock_waits_for_writers_that_are_at_work() {
     let test = TestServer::start();
@@ -83,7 +84,7 @@ fn the_lock_waits_for_writers_that_are_at_work() {
     client.insert("c", [doc! { "_id" => 1 }]);
     client.admin().send(&doc! { "fsync" => 1, "lock" => true });
     assert!(client.receive_within(Duration::from_millis(50)).is_none());
-    assert!(test.server.fsync_lock.is_locked(), "others are kept out meanwhile");
+    assert!(test.server.fsync_lock.is_locked(), "the lock is held during the wait");
     drop(writer);
     assert_eq!(number(&client.receive().unwrap(), "lockCount"), 1);
     other.send(&insert(2));
@@ -93,15 +94,15 @@ fn the_lock_waits_for_writers_that_are_at_work() {
     assert_eq!(client.all_ids("c"), [0, 1, 2]);
 }
 
-/// The engine can't be told to stop bringing its files to rest. Writers wait until it has, and go on.
+/// The engine cannot interrupt the flush of its files. Writers wait until it ends, then continue.
 #[test]
-fn the_lock_gives_up_where_the_files_take_too_long() {
+fn the_lock_gives_up_if_holding_the_files_takes_too_long() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 2, &[]);
     let (client, writer) = (test.client(), test.client());
     client.insert("c", [doc! { "_id" => 0 }]);
     disk.gate.hold_stores(true);
-    // Committed by no worker, so that none has to write it.
+    // The commit is not made by a worker, so no worker has to flush it.
     let (ns, mut scope) = (Namespace::new("test", "d").unwrap(), test.server.backend.scope());
     test.server.catalog.create_collection(&mut scope, &ns, Default::default(), None).unwrap();
     until("it is being written", || disk.gate.waiting_stores() > 0);
@@ -115,7 +116,7 @@ fn the_lock_gives_up_where_the_files_take_too_long() {
     let is_locked = test.server.fsync_lock.is_locked();
     writer.send(&insert(1));
     let acknowledged = writer.receive_within(Duration::from_millis(20));
-    // Before anything may fail: the server could not end.
+    // Released before any assertion may fail: otherwise the server could not end.
     disk.gate.hold_stores(false);
     let reply = reply.expect("a reply");
     assert_eq!((code_of(&reply), text(&reply, "errmsg").as_str()), (24, "Fsync lock timed out"));
@@ -127,11 +128,11 @@ fn the_lock_gives_up_where_the_files_take_too_long() {
     assert_eq!(unlock(&client), 0);
 }
 
-/// A writer that is admitted at the moment in which a lock comes either is waited for, or waits.
+/// A writer that is admitted while a lock is acquired either delays the lock or waits for it.
 #[test]
-fn a_writer_that_meets_a_lock_on_its_way_waits() {
+fn a_writer_waits_for_a_lock_taken_during_its_admission() {
     const COMMANDS: i32 = 300;
-    // Short, so that a lock often comes between a writer's look and its count.
+    // Short, so that a lock is often taken between a writer's check and its count.
     let spin = || (0..20).for_each(|_| std::hint::spin_loop());
     let test = TestServer::start();
     let client = test.client();
@@ -152,13 +153,13 @@ fn a_writer_that_meets_a_lock_on_its_way_waits() {
                 let before = records();
                 spin();
                 looks += 1;
-                assert_eq!(records(), before, "a writer that nobody waits for");
+                assert_eq!(records(), before, "a write that the lock does not wait for");
                 drop(locking);
                 spin();
             }
             looks
         });
-        // Two documents: not by the express path, whose writes the engine refuses where files are held.
+        // Two documents: they bypass the express path, whose writes the engine rejects while files are held.
         let insert = |n: i32| {
             let pair = array![doc! { "_id" => 2 * n }, doc! { "_id" => 2 * n + 1 }];
             client.send(&doc! { "insert" => "c", "documents" => pair });
@@ -172,7 +173,7 @@ fn a_writer_that_meets_a_lock_on_its_way_waits() {
     assert_eq!(records(), 2 * COMMANDS as u64 + 1);
 }
 
-/// It reads, but for its last stage.
+/// The aggregation reads, except for its last stage.
 #[test]
 fn an_aggregation_that_writes_waits() {
     let test = TestServer::start();

@@ -1,4 +1,4 @@
-//! Commands against a whole server in memory, and what they share by itself.
+//! Tests of commands against a complete server in memory, and of the modules that commands share.
 
 mod accepted;
 mod administration;

@@ -1,4 +1,4 @@
-//! Bad input costs its sender an error or the connection, and others nothing.
+//! Malformed input affects only its sender, with an error or a closed connection.
 
 use crate::common::{Client, TestServer, code_of, show};
 use kauri_base::RandomSource;
@@ -8,7 +8,7 @@ use kauri_wire::Message;
 
 const MSG: i32 = 2013;
 
-/// A message of this opcode that says its own length.
+/// A message with this opcode and its correct length.
 fn message(op_code: i32, rest: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for number in [16 + rest.len() as i32, 7, 0, op_code] {
@@ -18,14 +18,14 @@ fn message(op_code: i32, rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An OP_MSG of these flags and sections.
+/// An OP_MSG with these flags and sections.
 fn op_msg(flags: u32, sections: &[u8]) -> Vec<u8> {
     let mut rest = flags.to_le_bytes().to_vec();
     rest.extend_from_slice(sections);
     message(MSG, &rest)
 }
 
-/// The section of a body.
+/// The body section.
 fn body(doc: &DocBuf) -> Vec<u8> {
     let mut section = vec![0];
     section.extend_from_slice(doc.as_doc().as_bytes());
@@ -36,7 +36,7 @@ fn ping() -> DocBuf {
     doc! { "ping" => 1, "$db" => "test" }
 }
 
-/// What became of a message.
+/// The result of a message.
 #[derive(Debug, PartialEq)]
 enum Fate {
     Code(i64),
@@ -53,7 +53,7 @@ fn fate(client: &Client, bytes: &[u8]) -> Fate {
     Fate::Code(code_of(&Doc::from_bytes(reply.body).unwrap().to_buf()))
 }
 
-/// Sends each message on a connection of its own while another one stays in use.
+/// Sends each message on its own connection while another connection stays in use.
 #[track_caller]
 fn expect(cases: &[(&str, Vec<u8>, Fate)]) {
     let test = TestServer::start();
@@ -63,14 +63,14 @@ fn expect(cases: &[(&str, Vec<u8>, Fate)]) {
         let client = test.client();
         assert_eq!(fate(&client, bytes), *expected, "{what}");
         if let Fate::Code(_) = expected {
-            assert_eq!(client.all_ids("c"), [1], "{what}: the connection goes on");
+            assert_eq!(client.all_ids("c"), [1], "{what}: the connection continues");
         }
-        assert_eq!(witness.all_ids("c"), [1], "{what}: others go on");
+        assert_eq!(witness.all_ids("c"), [1], "{what}: other connections continue");
     }
 }
 
 #[test]
-fn messages_that_are_none_end_the_connection() {
+fn invalid_messages_end_the_connection() {
     let lying = |length: i32| {
         let mut bytes = op_msg(0, &body(&ping()));
         bytes[..4].copy_from_slice(&length.to_le_bytes());
@@ -98,7 +98,7 @@ fn messages_that_are_none_end_the_connection() {
 }
 
 #[test]
-fn documents_that_are_none_are_answered() {
+fn invalid_documents_get_a_reply() {
     let broken = |change: fn(&mut Vec<u8>)| {
         let mut section = body(&doc! { "ping" => "text", "$db" => "test" });
         change(&mut section);
@@ -138,7 +138,7 @@ fn documents_that_are_none_are_answered() {
 }
 
 #[test]
-fn bytes_turned_at_random_never_cost_others_anything() {
+fn random_bit_flips_affect_only_their_sender() {
     let test = TestServer::start();
     let witness = test.client();
     witness.insert("c", [doc! { "_id" => 1 }]);
@@ -162,7 +162,8 @@ fn bytes_turned_at_random_never_cost_others_anything() {
     for _ in 0..1_500 {
         let mut bytes = client.message(&commands[pick(commands.len())]);
         for _ in 0..1 + pick(3) {
-            // The length stays, else the server would wait for more. The flags stay, else no answer.
+            // The length is kept, or else the server would wait for more bytes. The flags are kept, or else
+            // there is no reply.
             let at = 20 + pick(bytes.len() - 20);
             bytes[at] = random.next_u64() as u8;
         }
@@ -180,7 +181,7 @@ fn bytes_turned_at_random_never_cost_others_anything() {
 }
 
 #[test]
-fn a_message_comes_in_any_pieces_and_half_of_one_harms_nobody() {
+fn messages_may_be_split_and_half_messages_are_harmless() {
     let test = TestServer::start();
     let (slow, other) = (test.client(), test.client());
     let bytes = slow.message(&doc! { "insert" => "c", "documents" => array![doc! { "_id" => 1 }] });
@@ -195,11 +196,11 @@ fn a_message_comes_in_any_pieces_and_half_of_one_harms_nobody() {
 }
 
 #[test]
-fn documents_at_the_bound_are_taken_and_those_over_it_refused() {
+fn documents_at_the_limit_are_accepted_and_larger_ones_refused() {
     let test = TestServer::start();
     let client = test.client();
     let of_bytes = |id: i32, bytes: usize| {
-        // The document's own end and length, `_id` and the string's frame.
+        // The overhead: the document's end and length, `_id`, and the string's header.
         let pad = "p".repeat(bytes - 24);
         let doc = doc! { "_id" => id, "pad" => pad.as_str() };
         assert_eq!(doc.as_doc().as_bytes().len(), bytes);
@@ -230,7 +231,7 @@ fn errors(reply: &DocBuf) -> i64 {
     first.as_doc().unwrap().value("code").as_i64_exact().unwrap()
 }
 
-/// A sequence of these bytes, so many times.
+/// A document sequence that repeats this document.
 fn sequence(name: &str, document: &[u8], times: usize) -> Vec<u8> {
     let mut section = vec![1];
     section
@@ -241,12 +242,12 @@ fn sequence(name: &str, document: &[u8], times: usize) -> Vec<u8> {
     section
 }
 
-/// They are counted before any of them is looked at: these would not pass.
+/// The statements are counted before any is validated: these would fail validation.
 #[test]
 fn too_many_write_statements_are_refused_before_they_are_validated() {
     const TOO_MANY: usize = kauri_base::limits::WRITE_BATCH_MAX + 1;
     const INVALID_LENGTH: i64 = 16;
-    // Whole by its length, with a type that does not exist.
+    // Valid by its length, with an unknown element type.
     let wrong = [8, 0, 0, 0, 0x99, b'a', 0, 0];
     let of = |command: &str, field: &str, times: usize| {
         let head = DocBuf::build(|out| {
@@ -273,7 +274,7 @@ fn too_many_write_statements_are_refused_before_they_are_validated() {
         let fate = fate(&client, &of(command, field, TOO_MANY));
         assert_eq!(fate, Fate::Code(INVALID_LENGTH), "{command}");
     }
-    // Those of an array in the body are valid, and no statements.
+    // The elements of an array in the body are valid BSON but no statements.
     let numbers = kauri_bson::Value::array((0..TOO_MANY as i32).map(kauri_bson::Value::Int32));
     for (command, field) in [("insert", "documents"), ("update", "updates"), ("delete", "deletes")]
     {
@@ -285,7 +286,7 @@ fn too_many_write_statements_are_refused_before_they_are_validated() {
 }
 
 #[test]
-fn a_database_with_a_dot_in_its_name_is_none_on_either_path() {
+fn a_database_name_with_a_dot_is_invalid_on_both_paths() {
     let test = TestServer::start();
     let client = test.client();
     client.on("a").ok(doc! { "insert" => "b.c", "documents" => array![doc! { "_id" => 1 }] });

@@ -1,4 +1,4 @@
-//! Little memory: what adds to it waits a while when it is full, and is refused only then; replies are small.
+//! Little memory: an operation that needs more waits when memory is full, then fails. Replies are small.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{TestServer, at, cursor_id, first_batch, number, until, write_errors};
@@ -13,7 +13,7 @@ fn insert(id: i32) -> DocBuf {
 }
 
 #[test]
-fn who_would_add_to_full_memory_waits_for_room_a_second_long() {
+fn a_write_to_full_memory_waits_a_second_for_room() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 1, &[]);
     let fill = |full| {
@@ -45,7 +45,7 @@ fn who_would_add_to_full_memory_waits_for_room_a_second_long() {
         waiting
     };
     let waiting: Vec<_> = commands.iter().map(send).collect();
-    // What frees memory does not wait.
+    // An operation that frees memory does not wait.
     client.ok(doc! { "delete" => "c", "deletes" => array![
         doc! { "q" => doc! { "_id" => 1 }, "limit" => 1 }
     ] });
@@ -66,9 +66,9 @@ fn who_would_add_to_full_memory_waits_for_room_a_second_long() {
 }
 
 #[test]
-fn a_batch_is_a_small_part_of_little_memory_but_an_only_one_is_whole() {
+fn little_memory_limits_batches_but_not_single_batches() {
     let disk = ColdEngine::open();
-    // A thirty-second part of it is 2 MB.
+    // One thirty-second of the memory is 2 MB.
     let test = TestServer::start_within(64 << 20, disk.engine.clone(), 1, &[]);
     let client = test.client();
     let bytes = 300_000;

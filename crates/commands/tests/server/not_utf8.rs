@@ -1,4 +1,4 @@
-//! Strings that are not UTF-8 are stored as sent and read back as they are. They compare by their bytes.
+//! Strings that are not UTF-8 are stored and returned unchanged. They compare by their bytes.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{
@@ -7,10 +7,10 @@ use crate::common::{
 use kauri_bson::{DocBuf, Type, Value, array, doc};
 use kauri_storage::StorageEngine;
 
-/// 0xFF, a lone continuation, half a surrogate pair, an overlong form, a cut character, zeros inside.
+/// 0xFF, a lone continuation byte, half a surrogate pair, an overlong form, a cut character, zeros inside.
 const BAD: [&[u8]; 7] =
     [b"\xFF", b"a\x80b", b"\xED\xA0\x80", b"\xC0\x80", b"x\xE2\x82", b"\xFF\0\xFE", b"\0\xFF"];
-/// Those and valid neighbours of theirs; U+FFFD is what a replacement would make of them.
+/// Those strings and valid neighbours of them; a replacement would turn them into U+FFFD.
 const TEXTS: [&[u8]; 12] = [
     BAD[0],
     BAD[1],
@@ -34,7 +34,7 @@ fn framed(text: &[u8]) -> Vec<u8> {
     [&(text.len() as i32 + 1).to_le_bytes(), text, &[0]].concat()
 }
 
-/// A document with a value of each type that has text.
+/// A document with a value of each type that contains text.
 fn of_all_types(id: i32, text: &[u8]) -> DocBuf {
     let (code, scope) = (framed(text), doc! { "x" => string(text) });
     let length = (4 + code.len() + scope.as_bytes().len()) as i32;
@@ -58,7 +58,7 @@ fn docs_of(texts: &[&[u8]]) -> Vec<DocBuf> {
     numbered.map(|(id, text)| doc! { "_id" => id as i32, "s" => string(text) }).collect()
 }
 
-/// The documents that a find gives.
+/// The documents that a find returns.
 #[track_caller]
 fn found(client: &Client, filter: DocBuf) -> Vec<DocBuf> {
     first_batch(&client.ok(doc! { "find" => "c", "filter" => filter, "batchSize" => 1000 }))
@@ -70,7 +70,7 @@ fn piped(client: &Client, stages: Value<'_>) -> Vec<DocBuf> {
     first_batch(&client.ok(doc! { "aggregate" => "c", "pipeline" => stages, "cursor" => cursor }))
 }
 
-/// The numbers of the texts that this accepts, in order.
+/// The numbers of the texts that this predicate accepts, in order.
 fn which(accepts: impl Fn(&[u8]) -> bool) -> Vec<i64> {
     let numbered = TEXTS.iter().enumerate().filter(|(_, text)| accepts(text));
     numbered.map(|(id, _)| id as i64).collect()
@@ -140,7 +140,7 @@ fn every_write_stores_the_bytes_and_every_read_gives_them_back() {
     }
 }
 
-/// What finds, sorts and counts go by, with whatever indexes there are.
+/// The results of finds, sorts and counts, for any indexes.
 #[track_caller]
 fn goes_by_bytes(client: &Client) {
     for text in TEXTS {
@@ -207,7 +207,7 @@ fn fill(client: &Client) {
 }
 
 #[test]
-fn filters_and_sorts_go_by_bytes_with_and_without_an_index() {
+fn filters_and_sorts_compare_bytes_with_and_without_an_index() {
     let test = TestServer::start();
     let client = test.client();
     fill(&client);
@@ -220,7 +220,7 @@ fn filters_and_sorts_go_by_bytes_with_and_without_an_index() {
 }
 
 #[test]
-fn unique_indexes_and_ids_tell_bytes_apart() {
+fn unique_indexes_and_ids_compare_bytes() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(index(doc! { "s" => 1 }, "s", doc! { "unique" => true }));
@@ -256,7 +256,7 @@ fn unique_indexes_and_ids_tell_bytes_apart() {
 }
 
 #[test]
-fn array_operators_distinct_and_groups_tell_bytes_apart() {
+fn array_operators_distinct_and_groups_compare_bytes() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", docs_of(&TEXTS));
@@ -318,7 +318,7 @@ fn array_operators_distinct_and_groups_tell_bytes_apart() {
 }
 
 #[test]
-fn they_survive_a_restart_that_rebuilds_the_indexes() {
+fn invalid_strings_survive_a_restart_that_rebuilds_the_indexes() {
     let disk = ColdEngine::open();
     let whole: Vec<_> = BAD.iter().zip(200..).map(|(text, id)| of_all_types(id, text)).collect();
     {
@@ -354,7 +354,7 @@ fn they_survive_a_restart_that_rebuilds_the_indexes() {
 }
 
 #[test]
-fn string_operators_take_bytes_or_say_what_they_cannot() {
+fn string_operators_accept_bytes_or_fail() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "s" => string(b"a\xFFb"), "t" => string(b"\xFF") }]);
@@ -484,7 +484,7 @@ fn names_have_to_be_utf8() {
 }
 
 #[test]
-fn what_only_prints_them_replaces_characters() {
+fn printed_messages_replace_invalid_characters() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "profile" => 2 });
@@ -493,7 +493,7 @@ fn what_only_prints_them_replaces_characters() {
     let reply = client.ok(doc! { "insert" => "c", "documents" => array![doc.clone()] });
     let errors = reply.as_doc().value("writeErrors");
     let error = errors.as_array().unwrap().first().unwrap().as_doc().unwrap().to_buf();
-    // A key by its bytes, so that keys are told apart.
+    // The bytes of the key are shown, so that keys can be distinguished.
     assert!(text(&error, "errmsg").ends_with("dup key: { _id: \"0x61ff\" }"), "{}", show(&error));
     client.ok(doc! { "find" => "c", "filter" => doc! { "s" => string(b"\xFF") }, "comment" => string(b"\xFE") });
     let find = doc! { "find" => "system.profile", "filter" => doc! { "op" => "query" } };

@@ -1,10 +1,10 @@
-//! Options that are strings: one that is not UTF-8 is told so, or is none of the known words; it is not called
-//! a value of another type.
+//! String options that are not valid UTF-8. The error says so or names an unknown value. It does not report a
+//! wrong type.
 
 use crate::common::{Client, TestServer, refusal, show};
 use kauri_bson::{Doc, DocBuf, Value, array, doc};
 
-/// What stands in place of a string.
+/// The value that replaces a string.
 #[derive(Clone, Copy)]
 enum Instead {
     NotUtf8,
@@ -24,8 +24,8 @@ impl Instead {
     }
 }
 
-/// The document with another value in place of its string number `at`. Counts `at` down, below zero if there are
-/// so many strings.
+/// The document with another value in place of its string number `at`. Decrements `at` once per string; it is
+/// below zero if the string was found.
 fn with_other(doc: Doc<'_>, is_array: bool, instead: Instead, at: &mut i32) -> Value<'static> {
     let mut change = |value: Value<'_>| match value {
         Value::String(text) => {
@@ -224,7 +224,7 @@ fn prepare(client: &Client) {
     client.ok(doc! { "create" => "v", "viewOn" => "c", "pipeline" => array![] });
 }
 
-/// What becomes of the command with another value in place of a string; none if there are fewer strings.
+/// The result of the command with another value in place of a string; `None` if there are fewer strings.
 fn outcome(client: &Client, command: &DocBuf, instead: Instead, at: i32) -> Option<(i64, String)> {
     let mut left = at;
     let Value::Document(changed) = with_other(command.as_doc(), false, instead, &mut left) else {
@@ -254,7 +254,7 @@ fn a_string_that_is_not_utf8_is_not_called_a_value_of_another_type() {
             };
             let of_type = number.1.replace("int", "string");
             let is_as_number = code == number.0 && (message == number.1 || message == of_type);
-            // A name that is not UTF-8 has the code of a wrong name.
+            // An invalid name has the code of an invalid namespace.
             let is_told = message.contains("is not valid UTF-8");
             let by_code = code != 0 && code == number.0 && code != other.0 && !is_told;
             if by_code || is_as_number && message != other.1 {

@@ -1,4 +1,4 @@
-//! Server parameters by themselves.
+//! Unit tests of server parameters.
 
 #[cfg(not(feature = "lock-experiment"))]
 use crate::common::{TestServer, at};
@@ -11,7 +11,7 @@ fn code(result: Result<Value<'static>>) -> ErrorCode {
 }
 
 #[test]
-fn a_set_is_checked_whole_before_it_changes_anything() {
+fn set_parameter_is_validated_before_any_change() {
     let parameters = Parameters::default();
     let set = |name, value: Value<'static>| parameters.set(&[(name, value)]);
     assert_eq!(set("logLevel", Value::Double(1.5)), Ok(Value::Int32(0)));
@@ -28,7 +28,7 @@ fn a_set_is_checked_whole_before_it_changes_anything() {
 }
 
 #[test]
-fn text_from_the_command_line_becomes_what_it_stands_for() {
+fn texts_from_the_command_line_become_typed_values() {
     let parameters = Parameters::default();
     parameters.set_at_startup("enableTestCommands", "1".into()).unwrap();
     assert!(parameters.flag("enableTestCommands"));
@@ -62,7 +62,7 @@ fn verbosity_of_components_is_changed_in_place() {
     assert_eq!(at(&["command", "verbosity"]), Value::Int32(4));
 }
 
-/// A server that is built without them has no locks around operations, and doesn't know their parameters.
+/// A server built without the experiment has no locks around operations, and rejects their parameters.
 #[cfg(not(feature = "lock-experiment"))]
 #[test]
 fn the_locks_of_the_experiment_are_unknown() {
@@ -80,7 +80,7 @@ fn the_locks_of_the_experiment_are_unknown() {
     }
     let locks = admin.ok(doc! { "lockInfo" => 1 });
     assert_eq!(locks.as_doc().value("lockInfo").as_array().map(|list| list.count()), Some(0));
-    // Tools that watch a server take one without a global lock for one of before 3.0.
+    // Monitoring tools take a server without a global lock for one older than 3.0.
     let none = doc! { "acquireCount" => doc! { "r" => 0i64, "w" => 0i64 } };
     let status = admin.ok(doc! { "serverStatus" => 1 });
     assert_eq!(at(&status, "locks"), doc! { "Global" => none });

@@ -1,4 +1,4 @@
-//! The database profiler: which operations have a document in `system.profile`, and what it says.
+//! The database profiler: which operations have a document in `system.profile`, and its contents.
 
 use crate::common::{
     Client, START_MS, TestServer, at, code_of, cursor_id, first_batch, number, show, text,
@@ -6,7 +6,7 @@ use crate::common::{
 };
 use kauri_bson::{DocBuf, Value, array, doc};
 
-/// The documents of `system.profile` but for those that reading it leaves, the oldest first.
+/// The documents of `system.profile`, oldest first, without those of the reads of the profile itself.
 fn all(client: &Client) -> Vec<DocBuf> {
     let reads = array!["test.system.profile", "other.system.profile"];
     let (filter, sort) = (doc! { "ns" => doc! { "$nin" => reads } }, doc! { "$natural" => 1 });
@@ -16,12 +16,12 @@ fn all(client: &Client) -> Vec<DocBuf> {
     first_batch(&client.ok(find))
 }
 
-/// The documents that have come since there were so many.
+/// The documents after the first `before` ones.
 fn since(client: &Client, before: usize) -> Vec<DocBuf> {
     all(client).split_off(before)
 }
 
-/// What a command leaves in `system.profile`.
+/// The documents that a command adds to `system.profile`.
 #[track_caller]
 fn profiled(client: &Client, command: DocBuf) -> Vec<DocBuf> {
     let before = all(client).len();
@@ -29,7 +29,7 @@ fn profiled(client: &Client, command: DocBuf) -> Vec<DocBuf> {
     since(client, before)
 }
 
-/// The only document that a command leaves.
+/// The only document that a command adds.
 #[track_caller]
 fn only(client: &Client, command: DocBuf) -> DocBuf {
     let mut docs = profiled(client, command);
@@ -37,7 +37,7 @@ fn only(client: &Client, command: DocBuf) -> DocBuf {
     docs.remove(0)
 }
 
-/// The document without the time that the operation took, which has to be there and at its place.
+/// The document without the operation's duration, which must be present at its position.
 #[track_caller]
 fn timeless(document: &DocBuf) -> DocBuf {
     let millis = document.as_doc().value("millis");
@@ -52,7 +52,7 @@ fn timeless(document: &DocBuf) -> DocBuf {
     })
 }
 
-/// A client that has said who it is, of a server that profiles everything of the database `test`.
+/// A client that has sent its metadata, on a server that profiles all operations of the database `test`.
 fn profiling(test: &TestServer) -> Client {
     let client = test.client_from("10.0.0.7:4711");
     let application = doc! { "name" => "tests" };
@@ -65,7 +65,7 @@ fn profiling(test: &TestServer) -> Client {
     client
 }
 
-/// A document as it should be. `head` has what comes before `locks`; an empty `reply` stands for a statement.
+/// An expected document. `head` has the fields before `locks`; an empty `reply` stands for a statement.
 fn expected(head: DocBuf, reply: Option<i32>, plan: Option<&str>) -> DocBuf {
     DocBuf::build(|out| {
         out.put_all(head.as_doc());
@@ -88,7 +88,7 @@ fn expected(head: DocBuf, reply: Option<i32>, plan: Option<&str>) -> DocBuf {
     })
 }
 
-/// A command as it comes to the server.
+/// A command as the server receives it.
 fn sent(command: &DocBuf) -> DocBuf {
     DocBuf::build(|out| {
         out.put_all(command.as_doc());
@@ -96,12 +96,12 @@ fn sent(command: &DocBuf) -> DocBuf {
     })
 }
 
-/// The length of the reply's message: the header, flags, the kind of the section, the document.
+/// The length of the reply's message: header, flags, section kind, document.
 fn length(reply: &DocBuf) -> Option<i32> {
     Some(16 + 4 + 1 + reply.as_doc().as_bytes().len() as i32)
 }
 
-/// Runs the command and compares the one document that it leaves.
+/// Runs the command and compares the only document that it adds.
 #[track_caller]
 fn check(
     client: &Client,
@@ -117,7 +117,7 @@ fn check(
     assert_eq!(found, [show(&wanted)]);
 }
 
-/// The same of a command of one statement.
+/// The same for a command of one statement.
 #[track_caller]
 fn check_statement(client: &Client, command: DocBuf, head: DocBuf, plan: &str) {
     let found = only(client, command);
@@ -125,7 +125,7 @@ fn check_statement(client: &Client, command: DocBuf, head: DocBuf, plan: &str) {
 }
 
 #[test]
-fn reads_have_their_documents() {
+fn reads_are_profiled() {
     let test = TestServer::start();
     let client = profiling(&test);
     client.insert("c", (0..5).map(|n| doc! { "_id" => n, "a" => n % 2 }));
@@ -180,7 +180,7 @@ fn reads_have_their_documents() {
 }
 
 #[test]
-fn a_get_more_is_one_of_its_collection() {
+fn a_get_more_belongs_to_its_collection() {
     let test = TestServer::start();
     let client = profiling(&test);
     client.insert("c", (0..5).map(|n| doc! { "_id" => n }));
@@ -221,7 +221,7 @@ fn a_get_more_is_one_of_its_collection() {
 }
 
 #[test]
-fn writes_have_their_documents() {
+fn writes_are_profiled() {
     let test = TestServer::start();
     let client = profiling(&test);
     let inserted = |n: i32| {
@@ -235,7 +235,7 @@ fn writes_have_their_documents() {
     let documents = array![doc! { "_id" => 1 }, doc! { "_id" => 2 }, doc! { "_id" => 3 }];
     check(&client, doc! { "insert" => "c", "documents" => documents }, inserted(3), None);
 
-    // Two statements, of which the second inserts; fields beyond the usual ones follow them.
+    // Two statements, the second of which inserts; unusual fields follow them.
     let (first, second) = (doc! { "_id" => doc! { "$gt" => 1 } }, doc! { "_id" => 9 });
     let set = doc! { "$set" => doc! { "a" => 1 } };
     let hint = doc! { "_id" => 1 };
@@ -301,7 +301,7 @@ fn writes_have_their_documents() {
 }
 
 #[test]
-fn the_express_path_has_the_same_documents() {
+fn the_express_path_is_profiled_in_the_same_way() {
     let test = TestServer::start();
     let client = profiling(&test);
     client.insert("c", [doc! { "_id" => 0 }]);
@@ -368,7 +368,7 @@ fn a_failed_operation_has_its_error() {
     );
     assert_eq!(found.as_doc().value("ok"), Value::Double(0.0));
     assert!(found.as_doc().get("keysExamined").is_none(), "{}", show(&found));
-    // A statement that fails has it, and the command around it has none.
+    // A failed statement has the error, the command around it has none.
     let update =
         doc! { "q" => doc! {}, "u" => doc! { "$set" => doc! { "a.$" => 1 } }, "upsert" => true };
     let found = only(&client, doc! { "update" => "c", "updates" => array![update] });
@@ -376,7 +376,7 @@ fn a_failed_operation_has_its_error() {
 }
 
 #[test]
-fn level_1_takes_the_slow_operations_that_are_sampled() {
+fn level_1_profiles_sampled_slow_operations() {
     let test = TestServer::start();
     let client = test.client();
     let find = || doc! { "find" => "c" };
@@ -400,7 +400,7 @@ fn level_1_takes_the_slow_operations_that_are_sampled() {
 }
 
 #[test]
-fn a_filter_stands_for_slowms_and_sample_rate() {
+fn a_filter_replaces_slowms_and_sample_rate() {
     let test = TestServer::start();
     let client = test.client();
     let filter = doc! { "op" => "query", "nreturned" => doc! { "$gt" => 1 } };
@@ -415,7 +415,7 @@ fn a_filter_stands_for_slowms_and_sample_rate() {
     let one = doc! { "find" => "c", "filter" => doc! { "_id" => 1 } };
     assert_eq!(profiled(&client, one.clone()).len(), 0);
     assert_eq!(number(&only(&client, doc! { "find" => "c" }), "nreturned"), 2);
-    // Level 2 takes all, and a database without a filter goes by the others.
+    // Level 2 takes all operations; a database without its own filter uses the global settings.
     client.ok(doc! { "profile" => 2 });
     assert_eq!(profiled(&client, one.clone()).len(), 1);
     let other = client.on("other");
@@ -428,7 +428,7 @@ fn a_filter_stands_for_slowms_and_sample_rate() {
 }
 
 #[test]
-fn slowms_and_sample_rate_are_the_servers_and_levels_the_databases() {
+fn slowms_and_sample_rate_are_global_and_levels_per_database() {
     let test = TestServer::start();
     let (a, b) = (test.client().on("a"), test.client().on("b"));
     let told = |reply: DocBuf| {
@@ -439,7 +439,7 @@ fn slowms_and_sample_rate_are_the_servers_and_levels_the_databases() {
     assert_eq!(told(a.ok(doc! { "profile" => -1 })), (2, 7, Some(0.25)));
     assert_eq!(told(b.ok(doc! { "profile" => -1 })), (0, 7, Some(0.25)));
     assert!(first_batch(&b.ok(doc! { "listCollections" => 1 })).is_empty());
-    // What is dropped with the database is its level.
+    // Dropping the database resets its level.
     a.ok(doc! { "find" => "c" });
     a.ok(doc! { "dropDatabase" => 1 });
     assert_eq!(told(a.ok(doc! { "profile" => -1 })), (0, 7, Some(0.25)));
@@ -447,11 +447,11 @@ fn slowms_and_sample_rate_are_the_servers_and_levels_the_databases() {
 }
 
 #[test]
-fn reads_of_the_profile_have_their_documents() {
+fn reads_of_the_profile_are_profiled() {
     let test = TestServer::start();
     let client = profiling(&test);
     client.insert("c", (0..3).map(|n| doc! { "_id" => n }));
-    // Each count is told of before the next one.
+    // Each count is reported before the next one.
     for before in 1..4 {
         assert_eq!(number(&client.ok(doc! { "count" => "system.profile" }), "n"), before);
     }
@@ -473,7 +473,7 @@ fn reads_of_the_profile_have_their_documents() {
     ];
     let told: Vec<_> = told.iter().map(|(op, ns)| (op.as_str(), ns.as_str())).collect();
     assert_eq!(told, wanted);
-    // The profiler's own writes are none of the operations.
+    // The profiler's own writes are not counted as operations.
     let status = client.admin().ok(doc! { "serverStatus" => 1 });
     let inserted = number(&at(&at(&status, "metrics"), "document"), "inserted");
     let counted = number(&at(&status, "opcounters"), "insert");
@@ -482,7 +482,7 @@ fn reads_of_the_profile_have_their_documents() {
 }
 
 #[test]
-fn the_collection_is_capped_and_the_servers() {
+fn the_profile_is_capped_and_written_by_the_server_only() {
     let test = TestServer::start();
     let client = profiling(&test);
     let options = || {
@@ -521,7 +521,7 @@ fn the_collection_is_capped_and_the_servers() {
     let last = at(kept.last().unwrap(), "command");
     assert_eq!(number(&last, "comment"), 99);
     client.validate("system.profile");
-    // One that is not capped is not used.
+    // A collection that is not capped is not used.
     client.ok(doc! { "profile" => 0 });
     client.ok(drop_it());
     client.ok(doc! { "create" => "system.profile" });
@@ -555,16 +555,16 @@ fn a_document_without_room_is_left_out() {
     assert_eq!(all(&client).len(), before);
     admin.ok(doc! { "fsyncUnlock" => 1 });
     let status = admin.ok(doc! { "serverStatus" => 1 });
-    // The operation and the read before it; the document of the last read may still wait in the queue.
+    // The operation and the read before it; the document of the last read may still be queued.
     assert!((2..=3).contains(&number(&at(&status, "profiler"), "leftOut")));
     assert_eq!(profiled(&client, doc! { "find" => "c" }).len(), 1);
 }
 
 #[test]
-fn a_filter_that_takes_long_lets_nothing_through() {
+fn a_slow_filter_profiles_no_operation() {
     let test = TestServer::start();
     let client = test.client();
-    // It depends on the document, so that it is not computed once and for all.
+    // The value depends on the document, so it is not folded into a constant.
     let count = |n: i32| doc! { "$range" => array![0, doc! { "$add" => array![n, "$millis"] }] };
     let long = |n: i32| {
         doc! { "$expr" => doc! { "$gte" => array![doc! { "$reduce" => doc! {
@@ -574,7 +574,7 @@ fn a_filter_that_takes_long_lets_nothing_through() {
     };
     client.ok(doc! { "profile" => 2, "filter" => long(2) });
     assert!(!profiled(&client, doc! { "ping" => 1 }).is_empty());
-    // Its time is the clock's, which goes on as it is looked at.
+    // Its time is the clock's, which advances at each read.
     test.clock.pass_at_looks(std::time::Duration::from_micros(100));
     client.ok(doc! { "profile" => 2, "filter" => long(1_000_000) });
     client.ok(doc! { "ping" => 1 });
@@ -582,14 +582,14 @@ fn a_filter_that_takes_long_lets_nothing_through() {
 }
 
 #[test]
-fn a_database_is_not_made_to_be_told_of() {
+fn profiling_creates_no_database() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "profile" => 2 });
-    // As `--profile 2` has it for databases whose level nobody has set.
+    // As `--profile 2` does for databases without a level of their own.
     test.server.profiling.with(|settings| settings.set_level("absent", 2)).unwrap();
     client.on("absent").ok(doc! { "find" => "x" });
-    // What names the collection waits for the documents under way.
+    // A command that names the collection waits for the pending documents.
     let found = client.on("absent").ok(doc! { "find" => "system.profile" });
     assert!(first_batch(&found).is_empty());
     let names = client.admin().ok(doc! { "listDatabases" => 1, "nameOnly" => true });

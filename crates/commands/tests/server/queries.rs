@@ -1,5 +1,4 @@
-//! How queries are answered and explained: which plans there are, what may be asked to see, index
-//! filters, and that long matching ends when it has to.
+//! Query execution and `explain`: available plans, verbosity, index filters, and interruption of long matching.
 
 use crate::common::{
     Client, TestServer, at, code_of, cursor_id, first_batch, number, show, text, until,
@@ -14,7 +13,7 @@ fn index(client: &Client, key: DocBuf, name: &str) {
     client.ok(doc! { "createIndexes" => "c", "indexes" => array![spec] });
 }
 
-/// The names of the winning plan's stages from the top.
+/// The names of the winning plan's stages, top first.
 fn stages(client: &Client, command: DocBuf) -> Vec<String> {
     let reply = client.ok(doc! { "explain" => command, "verbosity" => "queryPlanner" });
     let mut stage = Some(at(&at(&reply, "queryPlanner"), "winningPlan"));
@@ -41,7 +40,7 @@ fn filled(test: &TestServer) -> Client {
 }
 
 #[test]
-fn plans_do_no_more_than_they_have_to() {
+fn plans_do_no_unnecessary_work() {
     let test = TestServer::start();
     let client = filled(&test);
     let find = |filter: DocBuf, projection: DocBuf, sort: DocBuf| {
@@ -71,7 +70,7 @@ fn plans_do_no_more_than_they_have_to() {
 }
 
 #[test]
-fn explain_tells_what_was_looked_at() {
+fn explain_counts_examined_keys_and_documents() {
     let test = TestServer::start();
     let client = filled(&test);
     index(&client, doc! { "c" => 1 }, "c");
@@ -127,7 +126,7 @@ fn hints_and_bounds() {
 }
 
 #[test]
-fn a_hint_takes_an_incomplete_index_at_its_word() {
+fn a_hint_may_select_an_incomplete_index() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "a" => 1 }, doc! { "_id" => 2 }]);
@@ -144,7 +143,7 @@ fn a_hint_takes_an_incomplete_index_at_its_word() {
 }
 
 #[test]
-fn what_is_no_hint_is_refused_by_every_command() {
+fn an_invalid_hint_is_refused_by_every_command() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "a" => 1 }]);
@@ -175,7 +174,7 @@ fn what_is_no_hint_is_refused_by_every_command() {
 }
 
 #[test]
-fn a_count_has_no_snapshot_and_others_want_a_replica_set_for_it() {
+fn snapshot_reads_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     let snapshot = doc! { "level" => "snapshot" };
@@ -220,7 +219,7 @@ fn distinct_values_come_in_their_order() {
     let distinct = |key: &str| {
         client.ok(doc! { "distinct" => "c", "key" => key }).as_doc().value("values").into_owned()
     };
-    // Of 2.0 and 2 the first that was found.
+    // Of 2.0 and 2, the first one found.
     assert_eq!(distinct("a"), array![Value::Null, 1, 2.0, "a", "b", doc! {}, true]);
     let nested = values().into_iter().map(|value| doc! { "x" => array![doc! { "y" => value }] });
     client.insert("c", nested);
@@ -228,7 +227,7 @@ fn distinct_values_come_in_their_order() {
 }
 
 #[test]
-fn fields_that_ask_for_the_time_get_one_each() {
+fn each_timestamp_field_gets_its_own_time() {
     let test = TestServer::start();
     let client = test.client();
     let empty = kauri_base::Timestamp::default();
@@ -249,12 +248,12 @@ fn fields_that_ask_for_the_time_get_one_each() {
     assert_eq!(distinct(before.clone()), 6);
     client.ok(doc! { "update" => "c", "updates" => array![replace, touch] });
     assert_eq!(distinct(stamps()), 6);
-    // The two that nobody asked about are as they were.
+    // The two omitted ones are unchanged.
     assert_eq!(distinct([before, stamps()].concat()), 6 + 4);
 }
 
 #[test]
-fn an_index_filter_rules_over_hints() {
+fn an_index_filter_overrides_hints() {
     let test = TestServer::start();
     let client = filled(&test);
     index(&client, doc! { "a" => 1 }, "a");
@@ -277,7 +276,7 @@ fn an_index_filter_rules_over_hints() {
 }
 
 #[test]
-fn plans_that_won_are_told_of() {
+fn plan_cache_stats_list_winning_plans() {
     let test = TestServer::start();
     let client = filled(&test);
     index(&client, doc! { "c" => 1 }, "c");
@@ -303,7 +302,7 @@ fn plans_that_won_are_told_of() {
 }
 
 #[test]
-fn a_cursor_that_lost_its_place_says_so() {
+fn a_cursor_that_lost_its_position_fails() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "create" => "c", "capped" => true, "size" => 100_000, "max" => 3 });
@@ -321,11 +320,11 @@ fn a_cursor_that_lost_its_place_says_so() {
 }
 
 #[test]
-fn long_matching_ends_with_its_time() {
+fn long_matching_ends_by_its_time_limit() {
     let test = TestServer::start();
     let (client, other) = (test.client(), test.client());
     client.insert("c", [doc! { "_id" => 1, "text" => "a".repeat(8_000_000).as_str() }]);
-    // From each of the text's characters this runs to its end, in vain.
+    // The match runs from each character of the text to its end and fails.
     let slow = doc! { "text" => doc! { "$regex" => "a*[bc]" } };
     client.send(&doc! { "find" => "c", "filter" => slow, "maxTimeMS" => 5_000 });
     until("the find runs", || {
@@ -366,7 +365,7 @@ fn several_collections_are_written_in_one_command() {
 }
 
 #[test]
-fn a_cursor_ends_with_the_row_that_must_be_the_last() {
+fn a_cursor_closes_when_the_last_row_is_known() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..4).map(|n| doc! { "_id" => n }));
@@ -381,12 +380,12 @@ fn a_cursor_ends_with_the_row_that_must_be_the_last() {
     assert!(find(doc! { "_id" => 1 }, 0, 1, doc! { "a" => 1 }), "so it is with a projection");
     assert!(find(all(), 2, 2, all()), "the limit is reached");
     assert!(!find(all(), 3, 2, all()), "one is missing");
-    assert!(!find(all(), 0, 4, all()), "nobody has looked behind the fourth");
+    assert!(!find(all(), 0, 4, all()), "the plan has not searched behind the fourth row");
 }
 
 #[test]
-fn a_batch_that_was_waited_for_in_vain_is_in_its_reply_once() {
-    // One worker: whoever sees the getMore among the operations sees it wait.
+fn an_awaited_batch_is_in_its_reply_once() {
+    // One worker: if the getMore is listed, it waits.
     let test = TestServer::start_on(Arc::new(EphemeralEngine::new()), 1, &[]);
     let (client, other) = (test.client(), test.client());
     client.ok(doc! { "create" => "capped", "capped" => true, "size" => 4096 });
@@ -394,7 +393,7 @@ fn a_batch_that_was_waited_for_in_vain_is_in_its_reply_once() {
     let find = doc! { "find" => "capped", "tailable" => true, "awaitData" => true };
     let id = cursor_id(&client.ok(find));
     client.send(&doc! { "getMore" => id, "collection" => "capped" });
-    until("there is nothing yet", || {
+    until("the getMore waits", || {
         let running = other.admin().ok(doc! { "currentOp" => 1, "op" => "getmore" });
         let Value::Array(running) = running.as_doc().value("inprog") else { panic!("no inprog") };
         running.as_doc().first().is_some()
@@ -413,7 +412,7 @@ fn a_batch_that_was_waited_for_in_vain_is_in_its_reply_once() {
 #[test]
 fn a_cursor_that_waits_is_woken_by_a_commit_a_drop_and_a_kill() {
     const LONG_MS: i64 = 3_600_000;
-    // One worker: whoever sees the getMore among the operations sees it wait.
+    // One worker: if the getMore is listed, it waits.
     let test = TestServer::start_on(Arc::new(EphemeralEngine::new()), 1, &[]);
     let (client, other) = (test.client(), test.client());
     let waiting = |name: &str| {
@@ -434,7 +433,7 @@ fn a_cursor_that_waits_is_woken_by_a_commit_a_drop_and_a_kill() {
         opid
     };
     waiting("committed");
-    // What goes on elsewhere is none of its business.
+    // Other collections do not affect it.
     other.insert("elsewhere", [doc! { "_id" => 1 }]);
     other.insert("committed", [doc! { "_id" => 2 }]);
     assert_eq!(code_of(&client.receive().expect("a reply")), 0);
@@ -447,7 +446,7 @@ fn a_cursor_that_waits_is_woken_by_a_commit_a_drop_and_a_kill() {
 }
 
 #[test]
-fn a_lookup_joins_with_documents_that_are_written_in_it() {
+fn a_lookup_joins_with_inline_documents() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "v" => "a" }, doc! { "_id" => 2, "v" => "b" }]);
@@ -477,7 +476,7 @@ fn a_lookup_joins_with_documents_that_are_written_in_it() {
         written("c", ten())
     ];
     assert_eq!(joined(doc! { "$documents" => documents }), [Some(17), None]);
-    // With what depends on the row.
+    // With an expression that depends on the row.
     let own = doc! { "f" => "b", "n" => doc! { "$multiply" => array!["$$me", 10] } };
     let documents = array![written("a", ten()), own];
     assert_eq!(joined(doc! { "$documents" => documents }), [Some(10), Some(20)]);

@@ -1,4 +1,4 @@
-//! What is refused, with MongoDB's codes and messages, and what is accepted.
+//! Rejected and accepted requests, with MongoDB's codes and messages.
 
 use crate::common::{TestServer, at, first_batch, number, show, text, write_errors};
 use kauri_bson::{DocBuf, Value, array, doc};
@@ -41,7 +41,7 @@ fn an_upsert_has_no_expression_in_its_filter() {
 }
 
 #[test]
-fn commands_of_what_a_standalone_lacks_say_so() {
+fn commands_that_a_standalone_lacks_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     for name in ["replSetGetStatus", "replSetGetConfig", "replSetStepDown", "replSetFreeze"] {
@@ -62,7 +62,7 @@ fn commands_of_what_a_standalone_lacks_say_so() {
 }
 
 #[test]
-fn hello_tells_a_client_that_asks_that_it_is_known() {
+fn hello_answers_hello_ok() {
     let test = TestServer::start();
     let client = test.client();
     for name in ["hello", "isMaster", "ismaster"] {
@@ -158,7 +158,7 @@ fn a_full_capped_collection_refuses_the_keys_of_the_document_that_would_go() {
 }
 
 #[test]
-fn a_filter_that_would_scan_is_refused_where_scans_are() {
+fn a_filter_that_needs_a_scan_is_refused_under_notablescan() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "a" => 1, "b" => 1 }]);
@@ -202,7 +202,7 @@ fn a_filter_that_would_scan_is_refused_where_scans_are() {
             "pipeline" => array![doc! { "$match" => filter }],
         } }
     };
-    // What is planned in the middle of execution is refused alike.
+    // Pipelines planned during execution are rejected in the same way.
     let within = [lookup("b"), graph("b"), union(&by_b), correlated("$b")].map(aggregate);
     let of_views = ["find", "count"].map(|name| doc! { name => "view" });
     let by_a = union(&doc! { "a" => 1 });
@@ -265,7 +265,7 @@ fn a_pipeline_update_that_matches_nothing_evaluates_nothing() {
     let modify = doc! { "findAndModify" => "c", "query" => doc! { "_id" => 2 },
     "update" => array![&stage] };
     client.ok(modify);
-    // Elsewhere the constant fails before anything is matched.
+    // Elsewhere the constant fails before any document is matched.
     let pipeline = doc! { "aggregate" => "none", "pipeline" => array![stage], "cursor" => doc! {} };
     assert_eq!(client.fails(pipeline), 14);
 }
@@ -285,14 +285,14 @@ fn a_pipeline_update_of_an_unknown_stage_or_operator_fails_its_command() {
     assert_eq!(client.fails(update(operator)), 168);
     let found = client.ok(doc! { "find" => "c" });
     assert_eq!(first_batch(&found), [doc! { "_id" => 1 }], "nothing ran");
-    // A stage that there is, but not for updates, fails its statement.
+    // A known stage that updates do not allow fails its statement.
     let reply = client.ok(update(doc! { "$match" => doc! {} }));
     assert_eq!(number(&reply, "n"), 1);
     assert_eq!(write_errors(&reply), [(1, 72)]);
 }
 
 #[test]
-fn errors_of_running_plans_say_what_ran() {
+fn errors_of_running_plans_name_the_command() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..3).map(|id| doc! { "_id" => id, "z" => 1 - id / 2 }));
@@ -324,7 +324,7 @@ fn errors_of_running_plans_say_what_ran() {
 }
 
 #[test]
-fn errors_of_running_writes_say_what_ran() {
+fn errors_of_running_writes_name_the_command() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "s" => "x", "z" => 0 }]);
@@ -339,14 +339,14 @@ fn errors_of_running_writes_say_what_ran() {
         "upsert" => true,
     };
     assert!(message(upsert).starts_with(prefix));
-    // What is wrong with the command itself has no plan that could run.
+    // An invalid command has no plan that could run.
     let wrong = doc! { "$inc" => doc! { "a" => "x" } };
     assert!(!message(change(wrong)).contains("caused by"));
     let hint = doc! { "findAndModify" => "c", "remove" => true, "hint" => "none" };
     assert!(!message(hint).contains("Plan executor"));
     let on_view = doc! { "findAndModify" => "view", "remove" => true };
     assert_eq!(message(on_view), "Namespace test.view is a view, not a collection");
-    // An update of MongoDB 8.0 does not say so.
+    // An update in MongoDB 8.0 has no such prefix.
     let statement = doc! { "q" => doc! {}, "u" => immutable };
     let reply = client.ok(doc! { "update" => "c", "updates" => array![statement] });
     assert_eq!(write_errors(&reply), [(0, 66)]);
@@ -474,7 +474,7 @@ fn views_are_documents_of_system_views() {
 }
 
 #[test]
-fn a_failed_validation_tells_the_operators_that_did_not_hold() {
+fn a_failed_validation_names_the_failed_operators() {
     let test = TestServer::start();
     let client = test.client();
     let details = |validator: DocBuf, document: DocBuf| {
@@ -513,7 +513,7 @@ fn a_failed_validation_tells_the_operators_that_did_not_hold() {
     ] {
         assert!(shown.contains(part), "{part} is not in {shown}");
     }
-    // An update is told of in the same way.
+    // An update reports the failure in the same way.
     client.ok(doc! { "collMod" => "c", "validator" => doc! { "a" => doc! { "$gt" => 5 } } });
     client.insert("c", [doc! { "_id" => 1, "a" => 9 }]);
     let modify = doc! { "findAndModify" => "c", "query" => doc! { "_id" => 1 },

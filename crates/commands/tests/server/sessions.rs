@@ -1,10 +1,10 @@
-//! Sessions by themselves.
+//! Unit tests of sessions.
 
 use kauri_commands::sessions::Sessions;
 use std::time::Duration;
 
 #[test]
-fn sessions_end_when_told_or_forgotten() {
+fn sessions_end_on_request_or_by_timeout() {
     let sessions = Sessions::default();
     for id in 0..40u8 {
         sessions.touch([id; 16], Duration::from_secs(u64::from(id))).unwrap();

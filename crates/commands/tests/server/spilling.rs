@@ -1,4 +1,4 @@
-//! Queries that take more memory than they may: what they do to the disk, what they refuse, what is told.
+//! Queries that exceed their memory limit: disk use, rejected queries, reported figures.
 
 use crate::common::{Client, TestServer, at, code_of, cursor_id, first_batch, number, show, until};
 use kauri_base::temporary::{MemoryStore, TemporaryFile, TemporaryStore, Transfer};
@@ -19,7 +19,7 @@ fn start(store: Arc<dyn TemporaryStore>, workers: usize) -> TestServer {
     TestServer::start_with(0, Arc::new(EphemeralEngine::new()), workers, LIMITS, store)
 }
 
-/// Many times what sorts and groups may take.
+/// Inserts many times the memory limit of sorts and groups.
 fn fill(client: &Client) {
     let one = |n: i32| doc! { "_id" => n, "k" => n * 7919 % 2003, "pad" => "p".repeat(100) };
     client.insert("c", (0..2000).map(one));
@@ -38,7 +38,7 @@ fn group() -> DocBuf {
     aggregate(doc! { "$group" => doc! { "_id" => "$k", "ids" => doc! { "$push" => "$_id" } } })
 }
 
-/// A command of each stage that spills.
+/// A command for each stage that spills.
 fn commands() -> Vec<DocBuf> {
     let output = doc! { "rank" => doc! { "$rank" => doc! {} } };
     vec![
@@ -62,7 +62,7 @@ fn with(command: &DocBuf, name: &str, value: impl Into<Value<'static>>) -> DocBu
 }
 
 #[test]
-fn what_is_larger_than_memory_goes_to_the_disk_by_default() {
+fn queries_spill_to_disk_by_default() {
     let store = Arc::new(MemoryStore::new());
     let test = start(store.clone(), 2);
     let client = test.client();
@@ -78,7 +78,7 @@ fn what_is_larger_than_memory_goes_to_the_disk_by_default() {
         assert_eq!(client.fails(with(&command, "allowDiskUse", "yes")), 14);
         assert_eq!((store.files(), store.bytes_used()), (0, 0));
     }
-    // Where it isn't the default, it has to be asked for.
+    // If spilling isn't the default, the command must allow it.
     let default = |allowed: bool| {
         client.admin().ok(doc! { "setParameter" => 1, "allowDiskUseByDefault" => allowed });
     };
@@ -88,12 +88,12 @@ fn what_is_larger_than_memory_goes_to_the_disk_by_default() {
         client.ok(with(&command, "allowDiskUse", true));
     }
     default(true);
-    // The best few fit.
+    // The best few rows fit into memory.
     client.ok(with(&with(&find(), "limit", 50), "allowDiskUse", false));
 }
 
 #[test]
-fn files_are_gone_with_their_cursor() {
+fn temporary_files_end_with_their_cursor() {
     let store = Arc::new(MemoryStore::new());
     let test = start(store.clone(), 2);
     let client = test.client();
@@ -109,7 +109,7 @@ fn files_are_gone_with_their_cursor() {
     assert_eq!(cursor_id(&more), id);
     client.ok(doc! { "killCursors" => "c", "cursors" => array![id] });
     assert_eq!((store.files(), store.bytes_used()), (0, 0));
-    // Read to its end.
+    // The cursor is exhausted.
     let id = some();
     client.ok(doc! { "getMore" => id, "collection" => "c", "batchSize" => 5000 });
     assert_eq!(store.files(), 0);
@@ -120,7 +120,7 @@ fn files_are_gone_with_their_cursor() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_harms_nobody_else() {
+fn a_full_disk_fails_only_the_spilling_operation() {
     let store = Arc::new(MemoryStore::new());
     let test = start(store.clone(), 2);
     let client = test.client();
@@ -137,7 +137,8 @@ fn a_full_disk_is_told_and_harms_nobody_else() {
     }
 }
 
-/// Transfers that are done when the test says so. At its end they fail, so that nobody waits for ever.
+/// Transfers that complete when the test releases them. When the test ends they fail, so that no operation
+/// waits for ever.
 #[derive(Default)]
 struct Held {
     jobs: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
@@ -213,7 +214,7 @@ impl TemporaryFile for HeldFile {
 }
 
 #[test]
-fn a_slow_disk_holds_up_nobody_on_the_same_worker() {
+fn a_slow_disk_does_not_block_the_worker() {
     let held = Arc::new(Held::default());
     let store = Arc::new(HeldStore { memory: MemoryStore::new(), held: held.clone() });
     let test = start(store.clone(), 1);
@@ -223,7 +224,7 @@ fn a_slow_disk_holds_up_nobody_on_the_same_worker() {
     for command in commands() {
         client.send(&command);
         until("something is spilled", || !held.is_empty());
-        // The only worker answers while the disk does not.
+        // The only worker replies while the disk does not.
         other.ok(doc! { "ping" => 1 });
         other.insert("other", [doc! { "a" => 1 }]);
         let mut reply = None;
@@ -233,7 +234,7 @@ fn a_slow_disk_holds_up_nobody_on_the_same_worker() {
         }
         assert_eq!(code_of(&reply.unwrap()), 0, "{}", show(&command));
     }
-    // One that is killed goes when the disk has answered, and leaves nothing.
+    // A killed operation ends when the disk has replied, and leaves no file.
     client.send(&find());
     until("something is spilled", || !held.is_empty());
     let mut id = None;
@@ -255,7 +256,7 @@ fn explained(client: &Client, command: DocBuf) -> DocBuf {
 }
 
 #[test]
-fn what_was_spilled_is_told() {
+fn spilled_amounts_are_reported() {
     let test = start(Arc::new(MemoryStore::new()), 2);
     let client = test.client();
     fill(&client);

@@ -1,4 +1,4 @@
-//! What fails a whole write command and what only one of its statements, and what is acknowledged.
+//! Errors that fail a whole write command, errors that fail one statement, and write acknowledgement.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{Client, TestServer, at, number, show, write_errors};
@@ -64,7 +64,7 @@ fn a_statement_of_the_wrong_form_fails_its_command_before_anything_runs() {
 }
 
 #[test]
-fn what_a_statement_says_fails_that_statement_alone() {
+fn an_invalid_statement_fails_alone() {
     let test = TestServer::start();
     let client = test.client();
     let all = doc! {};
@@ -105,8 +105,8 @@ fn what_a_statement_says_fails_that_statement_alone() {
     }
 }
 
-/// Inserts documents of so many bytes, numbered from `first` on. Answers how many went in, and the positions and codes
-/// of those that did not.
+/// Inserts documents of these sizes, numbered from `first`. Returns the number inserted, and the positions and
+/// codes of the failures.
 fn insert_sizes(
     client: &Client,
     first: i32,
@@ -123,7 +123,7 @@ fn insert_sizes(
 }
 
 #[test]
-fn documents_that_no_segment_takes_fail_alone() {
+fn documents_too_large_for_a_segment_fail_alone() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 1, &[]);
     let client = test.client();
@@ -136,7 +136,7 @@ fn documents_that_no_segment_takes_fail_alone() {
 }
 
 #[test]
-fn a_full_log_tells_how_many_documents_went_in() {
+fn a_full_log_reports_the_number_of_inserted_documents() {
     const OUT_OF_DISK_SPACE: i64 = 14031;
     let disk = ColdEngine::open_within(16 << 20);
     let test = TestServer::start_on(disk.engine.clone(), 1, &[]);
@@ -156,7 +156,7 @@ fn a_full_log_tells_how_many_documents_went_in() {
 }
 
 #[test]
-fn who_wants_the_journal_is_answered_whatever_else_he_wants() {
+fn a_journaled_write_gets_a_reply_even_with_w_0() {
     let test = TestServer::start();
     let client = test.client();
     let insert = |id: i32, concern: DocBuf| {

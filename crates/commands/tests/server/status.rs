@@ -1,4 +1,4 @@
-//! What the server tells about itself and about its operations.
+//! Server status, operation counters and statistics.
 
 use crate::common::{
     Client, START_MS, TestServer, at, code_of, first_batch, number, show, text, until,
@@ -47,7 +47,7 @@ fn operations_and_documents_are_counted() {
 }
 
 #[test]
-fn what_plans_look_at_is_counted_for_the_server() {
+fn examined_keys_and_documents_are_counted_for_the_server() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..10).map(|n| doc! { "_id" => n, "a" => n, "b" => n }));
@@ -81,7 +81,7 @@ fn what_plans_look_at_is_counted_for_the_server() {
         (doc! { "aggregate" => "c", "pipeline" => stages, "cursor" => doc! {} }, [3, 3, 1]),
         (doc! { "distinct" => "c", "key" => "b" }, [0, 10, 0]),
         (doc! { "count" => "c", "query" => low() }, [3, 0, 0]),
-        // These two by the express path, the next two not.
+        // These two use the express path, the next two do not.
         (doc! { "find" => "c", "filter" => id(1) }, [1, 1, 0]),
         (update(id(1)), [1, 1, 0]),
         (doc! { "find" => "c", "filter" => id(1), "comment" => 1 }, [1, 1, 0]),
@@ -103,7 +103,7 @@ fn what_plans_look_at_is_counted_for_the_server() {
         client.ok(command.clone());
         check(&command, expected);
     }
-    // Each batch counts for itself.
+    // Each batch counts separately.
     let opened = doc! { "find" => "c", "batchSize" => 2 };
     let cursor = number(&at(&client.ok(opened.clone()), "cursor"), "id");
     check(&opened, [0, 2, 0]);
@@ -112,7 +112,7 @@ fn what_plans_look_at_is_counted_for_the_server() {
     check(&more, [0, 3, 0]);
 }
 
-/// The counts of `top` for a collection.
+/// The counts of a collection in `top`.
 fn top_counts<const N: usize>(client: &Client, name: &str, entries: [&str; N]) -> [i64; N] {
     let top = client.admin().ok(doc! { "top" => 1 });
     let all = at(&at(&top, "totals"), &format!("test.{name}"));
@@ -120,14 +120,14 @@ fn top_counts<const N: usize>(client: &Client, name: &str, entries: [&str; N]) -
 }
 
 #[test]
-fn operations_are_told_by_collection() {
+fn operations_are_counted_by_collection() {
     let test = TestServer::start();
     let client = test.client();
     let entries =
         ["queries", "getmore", "insert", "update", "remove", "commands", "readLock", "writeLock"];
     let counts = |name: &str| top_counts(&client, name, entries);
     let id = |n: i32| doc! { "_id" => n };
-    // One document each goes the express way, more the ordinary one.
+    // One document takes the express path, several take the ordinary one.
     client.insert("c", [id(-1)]);
     client.insert("c", (0..50).map(id));
     assert_eq!(counts("c"), [0, 0, 2, 0, 0, 0, 0, 2]);
@@ -151,7 +151,8 @@ fn operations_are_told_by_collection() {
     client.ok(doc! { "createIndexes" => "c", "indexes" => array![index] });
     assert_eq!(counts("c"), [2, 1, 2, 2, 2, 3, 4, 7]);
     assert_eq!(top_counts(&client, "c", ["total"]), [12]);
-    // A new definition or name changes nothing; nobody else's operations count, nor those on nothing.
+    // A new definition or name keeps the counts. Other collections' operations and those without an effect do
+    // not count.
     client.admin().ok(doc! { "renameCollection" => "test.c", "to" => "test.d" });
     client.ok(doc! { "create" => "c" });
     client.ok(doc! { "find" => "e" });
@@ -164,7 +165,7 @@ fn operations_are_told_by_collection() {
 }
 
 #[test]
-fn latencies_and_scans_are_told_by_collection_and_for_the_server() {
+fn latencies_and_scans_are_counted_by_collection_and_for_the_server() {
     let test = TestServer::start();
     let client = test.client();
     let stats = |name: &str| {
@@ -206,12 +207,12 @@ fn latencies_and_scans_are_told_by_collection_and_for_the_server() {
     client.ok(doc! { "find" => "c", "tailable" => true });
     let after = stats("c");
     assert_eq!(scans(&after), [2, 1]);
-    // However long one is.
+    // However long the operation is.
     client.insert("d", (0..20_000).map(|n| doc! { "_id" => n }));
     client.ok(doc! { "find" => "d", "batchSize" => 100_000 });
     assert_eq!(scans(&stats("d")), [1, 1]);
     let latencies = at(&after, "latencyStats");
-    // Two looks at the statistics, of which the second had not ended.
+    // Two reads of the statistics; the second had not ended.
     assert_eq!(of(&latencies, "reads"), (4, 4));
     assert_eq!(of(&latencies, "writes"), (2, 2));
     assert_eq!(of(&latencies, "commands"), (1, 1));
@@ -219,7 +220,7 @@ fn latencies_and_scans_are_told_by_collection_and_for_the_server() {
     let all = server();
     let grown = |class| of(&all, class).0 - of(&before, class).0;
     assert_eq!((grown("reads"), grown("writes")), (7, 3));
-    // What is for no collection counts for the server: this, and the look before.
+    // Commands without a collection count for the server: this one and the previous read.
     client.ok(doc! { "ping" => 1 });
     client.ok(doc! { "find" => "none" });
     let more = server();
@@ -230,9 +231,9 @@ fn latencies_and_scans_are_told_by_collection_and_for_the_server() {
     assert!(plain.as_doc().get("histogram").is_none() && number(&plain, "latency") > 0);
 }
 
-/// Hiding it and showing it again are changes, too.
+/// Hiding and unhiding an index are changes, too.
 #[test]
-fn uses_of_an_index_are_counted_anew_when_it_is_changed() {
+fn index_use_counts_restart_when_the_index_changes() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..10).map(|n| doc! { "_id" => n, "a" => n }));
@@ -279,7 +280,7 @@ fn wrong_arguments_of_small_commands() {
 }
 
 #[test]
-fn compressed_messages_are_counted_as_they_were_and_as_they_came() {
+fn compressed_messages_are_counted_in_both_sizes() {
     let test = TestServer::start();
     let (watcher, client) = (test.client(), test.client());
     let text = "a ".repeat(20_000);
@@ -289,7 +290,7 @@ fn compressed_messages_are_counted_as_they_were_and_as_they_came() {
     let mut packed = Vec::new();
     kauri_wire::compress(&request, kauri_wire::Compressor::Zlib, &mut packed).unwrap();
     assert!(request.len() > 40_000 && packed.len() < 1000);
-    // Each look at the status counts as well. What really came is the transport's business.
+    // Each read of the status counts as well. The number of received bytes is the transport's.
     let network = || at(&status(&watcher), "network");
     let counts = || {
         let all = network();
@@ -318,7 +319,7 @@ fn compressed_messages_are_counted_as_they_were_and_as_they_came() {
     let more = grown(between, counts());
     let expected = [request.len(), plain.len()].map(|bytes| bytes as i64);
     assert_eq!(grown(look, more), expected);
-    // A reply that is worth it.
+    // A reply large enough for compression.
     packed.clear();
     let find = client.message(&doc! { "find" => "c" });
     kauri_wire::compress(&find, kauri_wire::Compressor::Zlib, &mut packed).unwrap();
@@ -355,7 +356,7 @@ fn failures_are_counted_by_command() {
 }
 
 #[test]
-fn sections_come_and_go_by_name_and_time_passes() {
+fn sections_are_selected_by_name_and_time_is_reported() {
     let test = TestServer::start();
     let client = test.client();
     test.clock.advance(Duration::from_secs(90));
@@ -379,7 +380,7 @@ fn sections_come_and_go_by_name_and_time_passes() {
     until("four connections gone", || number(&at(&status(&client), "connections"), "current") == 1);
 }
 
-/// Time that passes: an operation lets others run when its time slice is over.
+/// A clock that advances, so that an operation yields at the end of its time slice.
 struct PassingTime {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -412,7 +413,7 @@ fn an_operation_is_listed_while_it_runs_and_can_be_killed() {
     let _time = PassingTime::start(&test);
     let (client, busy) = (test.client(), test.client());
     client.insert("c", (0..200).map(|n| doc! { "_id" => n }));
-    // Takes for ever, and lets others run.
+    // Runs for ever and yields.
     let product = |n: i32| {
         doc! { "$lookup" => doc! {
             "from" => "c", "pipeline" => Value::array([]), "as" => format!("x{n}").as_str(),
@@ -438,7 +439,7 @@ fn an_operation_is_listed_while_it_runs_and_can_be_killed() {
     client.admin().ok(doc! { "killOp" => 1, "op" => number(&listed, "opid") });
     assert_eq!(code_of(&busy.receive().unwrap()), 11601);
     until("gone", || mine().is_none());
-    // Whose client leaves ends by itself.
+    // An operation whose client disconnects ends by itself.
     busy.send(&command);
     until("listed", || mine().is_some());
     drop(busy);
@@ -511,7 +512,7 @@ fn hello_with_the_topology_version_of_another_process_answers_at_once() {
     let hello = |version: kauri_bson::DocBuf| {
         doc! { "hello" => 1, "topologyVersion" => version, "maxAwaitTimeMS" => 3_600_000 }
     };
-    // The client's patience ends long before the time that hello may wait.
+    // The client's time limit ends long before the time that hello may wait.
     client.ok(hello(version(2, 0)));
     client.ok(hello(version(2, 9)));
     for (wrong, code) in [
@@ -527,7 +528,7 @@ fn hello_with_the_topology_version_of_another_process_answers_at_once() {
     ] {
         assert_eq!(client.fails(hello(wrong.clone())), code, "{wrong:?}");
     }
-    // An exhaust answers at once the first time, and then waits for news.
+    // An exhaust replies at once the first time, then waits for a change.
     let mut message = client.message(&hello(version(2, 0)));
     message[18] |= 1;
     client.send_bytes(&message);
@@ -545,7 +546,7 @@ fn hello_with_the_topology_version_of_another_process_answers_at_once() {
 }
 
 #[test]
-fn a_server_that_stops_answers_who_waits_in_hello() {
+fn a_stopping_server_answers_waiting_hellos() {
     let test = TestServer::start();
     let client = test.client();
     let version = at(&client.ok(doc! { "hello" => 1 }), "topologyVersion");

@@ -1,11 +1,12 @@
-//! Which MongoDB the server says that it is, and the commands that need another kind of server than a standalone.
+//! The MongoDB version that the server reports, and commands that need a different kind of server than a
+//! standalone.
 
 use crate::common::{TestServer, at, first_batch, number, refusal, text};
 use kauri_bson::{Value, array, doc};
 use kauri_commands::startup;
 
 #[test]
-fn it_is_mongodb_8_0() {
+fn the_reported_version_is_mongodb_8_0() {
     let test = TestServer::start();
     let (client, admin) = (test.client(), test.client().admin());
     for command in ["hello", "isMaster", "ismaster"] {
@@ -38,14 +39,14 @@ fn a_start_notes_the_compatibility_version() {
     };
     startup::prepare(&test.server).unwrap();
     assert_eq!(noted(), ["8.0"]);
-    // As an older build has left it.
+    // As an older build has stored it.
     let older = doc! {
         "q" => doc! { "_id" => "featureCompatibilityVersion" },
         "u" => doc! { "$set" => doc! { "version" => "7.0" } },
     };
     admin.ok(doc! { "update" => "system.version", "updates" => array![older] });
     assert_eq!(noted(), ["7.0"]);
-    // The line of the first start, which has this one's time.
+    // The entry of the first start, which has this start's time.
     let all = doc! { "q" => doc! {}, "limit" => 0 };
     test.client().on("local").ok(doc! { "delete" => "startup_log", "deletes" => array![all] });
     startup::prepare(&test.server).unwrap();
@@ -53,7 +54,7 @@ fn a_start_notes_the_compatibility_version() {
 }
 
 #[test]
-fn what_needs_a_replica_set_says_so() {
+fn commands_that_need_a_replica_set_are_refused() {
     let test = TestServer::start();
     let admin = test.client().admin();
     let shape = doc! { "find" => "c", "$db" => "test" };
@@ -92,7 +93,7 @@ fn what_needs_a_replica_set_says_so() {
     ] {
         assert_eq!(refusal(&admin, command), (code, why.to_owned()));
     }
-    // Settings there are none.
+    // There are no settings.
     let listed = admin.ok(doc! {
         "aggregate" => 1, "pipeline" => array![doc! { "$querySettings" => doc! {} }], "cursor" => doc! {},
     });

@@ -1,4 +1,4 @@
-//! Writes that wait for the log or for a claim, on either path: they are in `currentOp`, and `killOp` and
+//! Writes that wait for the log or for a claim, on either path. They are in `currentOp`, and `killOp` and
 //! `maxTimeMS` end their wait.
 
 use crate::common::{
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// How far the log is: up to which commit it is written, and durable.
+/// The progress of the log: the last written and the last durable commit.
 #[derive(Default)]
 struct Log(Mutex<LogState>);
 
@@ -34,18 +34,18 @@ impl Default for LogState {
     }
 }
 
-/// The places in [`LogState::reached`].
+/// The indexes into [`LogState::reached`].
 const WRITTEN: usize = 0;
 const DURABLE: usize = 1;
 
 impl Log {
-    /// What is committed from now on waits for this.
+    /// Commits from now on wait for this durability.
     fn hold(&self, durability: usize) {
         let mut state = self.0.lock().unwrap();
         state.reached[durability] = state.commits;
     }
 
-    /// All that is committed so far has waited long enough.
+    /// Acknowledges all commits so far.
     fn catch_up(&self) {
         let waiting = {
             let mut state = self.0.lock().unwrap();
@@ -56,13 +56,13 @@ impl Log {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Nothing waits any more.
+    /// Acknowledges all commits, also future ones.
     fn release(&self) {
         self.0.lock().unwrap().reached = [u64::MAX; 2];
         self.catch_up();
     }
 
-    /// Nothing more is acknowledged.
+    /// Fails all waiting and future commits.
     fn fail(&self) {
         let waiting = {
             let mut state = self.0.lock().unwrap();
@@ -91,7 +91,7 @@ impl TicketSource for Log {
     }
 }
 
-/// Commits to the engine, and has the test's log acknowledge it.
+/// Commits to the engine; the test's log acknowledges the commits.
 struct Held {
     inner: LocalCommitter,
     log: Arc<Log>,
@@ -137,7 +137,7 @@ impl World {
         World { test, log, client, other }
     }
 
-    /// The operation on the collection, once there is one.
+    /// The operation on the collection; waits until there is one.
     fn waiting(&self) -> DocBuf {
         let mut found = None;
         until("an operation that waits", || {
@@ -149,7 +149,7 @@ impl World {
         found.unwrap()
     }
 
-    /// The same, once it waits for the log: the entry of an ordinary operation is there before it commits.
+    /// The same, once it waits for the log. The entry of an ordinary operation exists before its commit.
     fn waiting_for_log(&self) -> DocBuf {
         until("a wait for the log", || self.log.is_waited_for());
         self.waiting()
@@ -159,7 +159,8 @@ impl World {
         self.other.admin().ok(doc! { "killOp" => 1, "op" => number(op, "opid") });
     }
 
-    /// Whether this, which waits for nothing, takes the express path: operations on the ordinary path have numbers.
+    /// Whether this command, which does not wait, takes the express path. Operations on the ordinary path have
+    /// numbers.
     fn is_express(&self, command: &DocBuf) -> bool {
         let before = self.test.server.operations.next_id();
         self.client.ok(command.clone());
@@ -167,7 +168,7 @@ impl World {
     }
 }
 
-/// Writes by `_id`, each with another document.
+/// Writes by `_id`, each of another document.
 fn writes(id: i32, concern: &DocBuf) -> [DocBuf; 3] {
     let update = doc! { "q" => doc! { "_id" => 0 }, "u" => doc! { "$set" => doc! { "a" => id } } };
     let delete = doc! { "q" => doc! { "_id" => id }, "limit" => 1 };
@@ -193,7 +194,7 @@ fn concerns() -> [(usize, DocBuf); 3] {
 }
 
 #[test]
-fn a_write_that_waits_for_the_log_is_seen_and_killed() {
+fn a_write_that_waits_for_the_log_is_listed_and_can_be_killed() {
     let replies = [false, true].map(|is_ordinary| {
         let world = World::start(is_ordinary);
         let mut replies = Vec::new();
@@ -218,7 +219,7 @@ fn a_write_that_waits_for_the_log_is_seen_and_killed() {
                 replies.push(show(&reply));
                 world.log.release();
             }
-            // What was interrupted was done: the document came and went.
+            // The interrupted operation was executed: the document was inserted and deleted.
             let found = world.client.ok(doc! { "find" => "c", "filter" => doc! { "_id" => 0 } });
             assert_eq!(number(&first_batch(&found)[0], "a"), i64::from(id));
             assert_eq!(world.client.ids("c", doc! { "_id" => id }), Vec::<i64>::new());
@@ -242,7 +243,7 @@ fn a_time_limit_ends_the_wait_for_the_log() {
             };
             world.log.hold(durability);
             world.client.send(&command);
-            // The server's time stands still until there is something to interrupt.
+            // The server's time stands still until there is an operation to interrupt.
             world.waiting_for_log();
             world.test.clock.advance(Duration::from_secs(1));
             let reply = world.client.receive().unwrap();
@@ -256,7 +257,7 @@ fn a_time_limit_ends_the_wait_for_the_log() {
 }
 
 #[test]
-fn a_write_that_waits_is_acknowledged_when_the_log_has_it() {
+fn a_waiting_write_is_acknowledged_when_the_log_has_it() {
     for is_ordinary in [false, true] {
         let world = World::start(is_ordinary);
         for (place, (durability, concern)) in concerns().into_iter().enumerate() {
@@ -281,7 +282,7 @@ fn a_write_that_waits_is_acknowledged_when_the_log_has_it() {
 }
 
 #[test]
-fn a_log_that_fails_fails_the_write_that_waits_for_it() {
+fn a_failed_log_fails_its_waiting_write() {
     let outcomes = [false, true].map(|is_ordinary| {
         let world = World::start(is_ordinary);
         world.log.hold(WRITTEN);
@@ -301,7 +302,7 @@ fn a_log_that_fails_fails_the_write_that_waits_for_it() {
 }
 
 #[test]
-fn a_write_that_waits_for_its_tick_alone_has_no_entry() {
+fn a_write_that_waits_only_for_its_tick_has_no_entry() {
     let world = World::start(false);
     let log = world.log.clone();
     world.test.executor.on_tick_end(Arc::new(move || log.catch_up()));
@@ -315,7 +316,7 @@ fn a_write_that_waits_for_its_tick_alone_has_no_entry() {
 }
 
 #[test]
-fn a_write_that_waits_for_a_claim_is_seen_killed_and_out_of_time() {
+fn a_write_that_waits_for_a_claim_is_listed_and_can_be_ended() {
     let world = World::start(false);
     let update = doc! { "q" => doc! { "_id" => 1 }, "u" => doc! { "$set" => doc! { "a" => 1 } } };
     let command = |extra: DocBuf| {
@@ -340,7 +341,7 @@ fn a_write_that_waits_for_a_claim_is_seen_killed_and_out_of_time() {
     assert_eq!((code_of(&reply), number(&reply, "nModified")), (0, 1), "{}", show(&reply));
 }
 
-/// A transaction that is about to delete this document.
+/// A transaction that has claimed this document to delete it.
 fn claim(test: &TestServer, id: i32) -> Transaction {
     let mut transaction = Transaction::begin(test.server.backend.engine()).unwrap();
     let collection = test.server.catalog.collection("test.c").unwrap();

@@ -4,7 +4,7 @@ use crate::shell;
 use kauri_bson::{Doc, Value};
 use kauri_expr::{AccumulatorSpec, EvalCx, ParseCx, is_accumulator_name};
 
-/// Runs an accumulator over documents; the answer in debug notation, or the error's code.
+/// Runs an accumulator over documents; returns the result in debug notation, or the error's code.
 fn run(spec: &str, docs: &[&str], in_group: bool) -> Result<Value<'static>, i32> {
     let number = |error: kauri_base::Error| error.code().number();
     let spec = shell::document(&format!("{{f: {spec}}}"));
@@ -130,7 +130,7 @@ fn errors_of_the_parser() {
     assert!(is_accumulator_name("$push") && !is_accumulator_name("$add"));
 }
 
-/// Division fails with another code where a `$group` evaluates it, but not in a constant.
+/// Division fails with another code if a `$group` evaluates it, but not in a constant.
 #[test]
 fn codes_of_a_group() {
     fails("{$sum: {$divide: [1, '$v']}}", &["{v: 0}"], 4848401);

@@ -87,7 +87,7 @@ fn functions_of_one_number() {
     }
 }
 
-/// Accumulators as expressions: one array is gone through, several arguments are not.
+/// Accumulators as expressions: a single array argument is traversed, several arguments are not.
 #[test]
 fn accumulators_as_expressions() {
     cases! {

@@ -1,4 +1,4 @@
-//! Nothing grows, nests or runs without end.
+//! Expressions have bounds in size, nesting and running time.
 
 use crate::shell;
 use kauri_base::{ErrorCode, limits};
@@ -42,7 +42,7 @@ fn variables_do_not_nest_for_ever() {
     assert_eq!(code_of(&spec, Doc::EMPTY), Some(15));
 }
 
-/// As deep as a document from outside may be.
+/// As deep as a document from a client may be.
 #[test]
 fn deep_expressions_do_not_exhaust_the_stack() {
     let mut operator: Value<'static> = "$a".into();
@@ -72,7 +72,7 @@ fn accumulators_count_their_memory() {
                 break;
             }
             assert!(state.memory_bytes() >= before, "{name} grows");
-            assert!(state.memory_bytes() > i * text.len(), "{name} counts what it holds");
+            assert!(state.memory_bytes() > i * text.len(), "{name} counts its memory");
         }
         let (at, code) = failed.unwrap_or_else(|| panic!("{name} has no bound"));
         assert_eq!(code, ErrorCode::ExceededMemoryLimit, "{name}");

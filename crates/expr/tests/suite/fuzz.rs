@@ -1,8 +1,8 @@
-//! No expression on any values panics, and what it answers is the same every time.
+//! No expression panics on any values, and its result is always the same.
 //!
-//! Every operator is called with random arguments from a pool of values that are known to be
-//! trouble: the ends of every type, NaN, deep and empty containers, texts that look like something
-//! else. Seeded; a failure prints the seed and the expression.
+//! Each operator is called with random arguments from a pool of difficult values: the ends of each type, NaN,
+//! deep and empty containers, strings that look like other types. The test is seeded; a failure prints the seed
+//! and the expression.
 
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
@@ -104,7 +104,7 @@ fn pool() -> Vec<Value<'static>> {
     pool
 }
 
-/// Names of arguments that operators know, so that random documents get past the parser.
+/// Argument names of operators, so that random documents pass the parser.
 const ARGUMENTS: [&str; 56] = [
     "input",
     "in",
@@ -164,7 +164,7 @@ const ARGUMENTS: [&str; 56] = [
     "x",
 ];
 
-/// Which of those an operator takes.
+/// The names that an operator accepts.
 fn names_of(operator: &str) -> &'static [&'static str] {
     match operator {
         "$map" => &["input", "in"],
@@ -255,7 +255,7 @@ impl Maker {
 }
 
 fn maker(seed: u64) -> Maker {
-    // Nothing else is random in what it answers.
+    // No other operator has random results.
     let operators = expression_names().filter(|name| *name != "$rand").collect();
     Maker { random: SeededRandom::new(seed), pool: pool(), operators }
 }
@@ -287,7 +287,7 @@ fn no_expression_panics_and_answers_repeat() {
             evaluated += u32::from(first.starts_with("Ok"));
         }
     }
-    // So that the test stays one of evaluation, not of the parser's refusals.
+    // The test covers evaluation, not parser errors.
     assert!(parsed > 12_000, "{parsed} parsed");
     assert!(evaluated > 9_000, "{evaluated} evaluated");
 }
@@ -331,7 +331,7 @@ fn no_accumulator_panics_and_merging_agrees() {
         let result = |state| spec.result(state).unwrap();
         let (whole, merged) = (result(&whole), result(&left));
         let close = match (whole.as_f64_lossy(), merged.as_f64_lossy()) {
-            // Rounding and overflow depend on the order.
+            // Rounding and overflow depend on the order of addition.
             (Some(a), Some(b)) => {
                 !a.is_finite() || !b.is_finite() || (a - b).abs() <= a.abs() * 1e-9
             }

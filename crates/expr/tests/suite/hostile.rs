@@ -1,5 +1,5 @@
-//! Every operator at work on more than it should be given: it lets others have turns, and ends soon after its
-//! operation is killed. An operator that is in no list below fails.
+//! Every operator with excessively large operands. It yields to other operations and ends soon after its
+//! operation is killed. The test fails for an operator that is in none of the lists below.
 
 use crate::shell;
 use kauri_base::clock::SeededRandom;
@@ -9,12 +9,12 @@ use kauri_bson::{Doc, DocBuf, Value, doc};
 use kauri_expr::{AccumulatorSpec, EvalCx, Expression, ParseCx, expression_names};
 use std::collections::BTreeSet;
 
-/// Looks at the clock that work of a whole document must make, and after which it is killed.
+/// Minimum number of clock reads of work on a whole document; the operation is killed after them.
 const LOOKS_MIN: u64 = 8;
-/// Looks that an operator may go on for after that.
+/// Maximum number of clock reads of an operator after that.
 const LOOKS_AFTER_KILL_MAX: u64 = 2;
 
-/// Operators that go through an array, a document or a list of arguments, each with something long to go through.
+/// Operators that traverse an array, a document or a list of arguments, each with a long one.
 const LONG: &[(&str, &str)] = &[
     ("$map", "{$map: {input: '$big', in: '$$this'}}"),
     ("$filter", "{$filter: {input: '$big', cond: true}}"),
@@ -72,7 +72,7 @@ const LONG: &[(&str, &str)] = &[
     ("$switch", "{$switch: {branches: BRANCHES, default: 1}}"),
 ];
 
-/// Operators that go through one value that has 16 MiB at most, without a way to leave it: they count it.
+/// Operators that traverse one value of at most 16 MiB without a way to stop: they count its size as work.
 const COUNTED: &[(&str, &str)] = &[
     ("$strLenCP", "{$strLenCP: '$text'}"),
     ("$toLower", "{$toLower: '$text'}"),
@@ -104,7 +104,7 @@ const COUNTED: &[(&str, &str)] = &[
     ("$dateToString", "{$dateToString: {date: '$date', format: '$text'}}"),
 ];
 
-/// Operators whose work is as small as their arguments are few.
+/// Operators whose work is small because they have few arguments.
 const SHORT: &[&str] = &[
     "$abs",
     "$acos",
@@ -183,7 +183,7 @@ const SHORT: &[&str] = &[
     "$year",
 ];
 
-/// A document of long things.
+/// A document with long arrays and strings.
 fn document() -> DocBuf {
     const COUNT: i32 = 30_000;
     let mixed = |at: i32| at.wrapping_mul(7919) % COUNT;
@@ -213,7 +213,7 @@ fn document() -> DocBuf {
     })
 }
 
-/// The expression of a text, with lists of many arguments put in.
+/// The expression in a text, with long argument lists inserted.
 fn expression(text: &str) -> Expression {
     let list = |item: &str| format!("[{}]", vec![item; 8000].join(", "));
     let text = text
@@ -226,7 +226,7 @@ fn expression(text: &str) -> Expression {
     Expression::parse(&shell::value(&text), &cx).unwrap()
 }
 
-/// Evaluates in a meter.
+/// Evaluates the expression with a work meter.
 fn evaluate(text: &str, doc: &DocBuf, kill_at: u64) -> (Result<()>, u64) {
     let random = SeededRandom::new(1);
     let word = [Value::from("a word")];

@@ -1,5 +1,5 @@
-//! What expressions answer, as tables: an expression, a document, the answer or the error's code. And random
-//! ones, `fuzz`.
+//! Tables of expressions: an expression, a document, the result or the error code. `fuzz` adds random
+//! expressions.
 
 mod accumulators;
 mod arithmetic;
@@ -18,7 +18,7 @@ use kauri_base::clock::SeededRandom;
 use kauri_bson::Value;
 use kauri_expr::{EvalCx, Expression, ParseCx};
 
-/// What a case expects: a value in the shell's notation, or an error's code.
+/// The expected result of a case: a value in the shell's notation, or an error's code.
 pub enum Expect {
     Value(&'static str),
     Code(i32),
@@ -36,7 +36,7 @@ impl From<i32> for Expect {
     }
 }
 
-/// `case!("{$add: ['$a', 1]}", "{a: 2}" => "3")`; without a document it is empty.
+/// `case!("{$add: ['$a', 1]}", "{a: 2}" => "3")`; the default document is empty.
 #[macro_export]
 macro_rules! cases {
     ($($spec:literal $(, $doc:literal)? => $expect:expr;)*) => {{
@@ -49,7 +49,7 @@ macro_rules! cases {
     }};
 }
 
-/// Evaluates and compares: types and representation count, NaN equals NaN.
+/// Evaluates and compares: types and representation are significant, NaN equals NaN.
 pub fn check(spec: &str, doc: &str, expect: Expect) {
     let random = SeededRandom::new(1);
     let cx = EvalCx { now_ms: 1_700_000_000_123, random: Some(&random), ..EvalCx::default() };
@@ -62,7 +62,7 @@ pub fn check(spec: &str, doc: &str, expect: Expect) {
     match (result, expect) {
         (Ok(found), Expect::Value(text)) => {
             let expected = shell::value(text);
-            // Debug output tells types, signs of zeros and digits of decimals apart.
+            // Debug output distinguishes types, signs of zeros and digits of decimals.
             assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{spec} of {doc:?}");
         }
         (Err(error), Expect::Code(code)) => {

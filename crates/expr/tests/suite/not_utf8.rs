@@ -1,4 +1,4 @@
-//! Strings that are not UTF-8: by bytes, or an error; never a replaced character.
+//! Strings that are not UTF-8: an operator works on the bytes or fails. It never replaces a character.
 
 use crate::shell;
 use kauri_base::Result;
@@ -9,7 +9,7 @@ fn string(bytes: &[u8]) -> Value<'_> {
     Value::string_of_bytes(bytes)
 }
 
-/// Values of the fields that the cases name.
+/// The document with the fields that the cases name.
 fn document() -> DocBuf {
     DocBuf::build(|out| {
         out.put("s", string(b"a\xFFb\xFFc"));
@@ -136,12 +136,12 @@ fn comparisons_and_sets_go_by_bytes() {
 }
 
 #[test]
-fn hashes_tell_bytes_apart() {
+fn hashes_depend_on_bytes() {
     let texts: [&[u8]; 5] = [b"\xFF", b"\xFE", b"\xEF\xBF\xBD", b"\x80", b""];
     let hashes: std::collections::HashSet<i64> =
         texts.iter().map(|text| hash_key(&string(text))).collect();
     assert_eq!(hashes.len(), texts.len());
-    // Alone and within a document, code with scope hashes by its code's bytes and its scope's elements.
+    // Alone and in a document, code with scope hashes the bytes of the code and the elements of the scope.
     let scoped = |code: &[u8], scope: &DocBuf| {
         let length = (4 + 4 + code.len() + 1 + scope.as_bytes().len()) as i32;
         let text = (code.len() as i32 + 1).to_le_bytes();
@@ -154,7 +154,7 @@ fn hashes_tell_bytes_apart() {
             let doc = scoped(code, scope);
             if within { hash_key(&Value::from(&doc)) } else { hash_key(&doc.as_doc().value("c")) }
         };
-        // Numbers hash by their value whether the code is UTF-8 or not.
+        // Numbers hash by value whether the code is UTF-8 or not.
         assert_eq!(hash(b"f", &one), hash(b"f", &long));
         assert_eq!(hash(b"\xFF", &one), hash(b"\xFF", &long));
         assert_ne!(hash(b"\xFF", &one), hash(b"\xFE", &one));

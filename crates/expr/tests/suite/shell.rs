@@ -1,14 +1,14 @@
-//! Values written as in MongoDB's shell, for tables of cases.
+//! Values in the notation of MongoDB's shell, for tables of cases.
 //!
-//! `{a: 1, "b.c": [2L, 1.5, 1.5d]}`: an int, a long, a double, a decimal. Names need quotes only
-//! where they hold other than letters, digits, `_` and `$`. Also `null`, `undefined`, `missing`,
-//! `MinKey`, `MaxKey`, `NaN`, `Infinity`, `/re/i`, `Date(ms)`, `Id("hex")`, `Bin(subtype, "hex")`,
-//! `Time(seconds, increment)`, `Code("…")`, `Symbol("…")`.
+//! `{a: 1, "b.c": [2L, 1.5, 1.5d]}`: an int, a long, a double, a decimal. Names need quotes only if they have
+//! other characters than letters, digits, `_` and `$`. Also `null`, `undefined`, `missing`, `MinKey`, `MaxKey`,
+//! `NaN`, `Infinity`, `/re/i`, `Date(ms)`, `Id("hex")`, `Bin(subtype, "hex")`, `Time(seconds, increment)`,
+//! `Code("…")`, `Symbol("…")`.
 
 use kauri_base::Timestamp;
 use kauri_bson::{Decimal128, DocBuf, Value};
 
-/// The value that a text says; panics with the rest of the text where it says none.
+/// The value of a text; panics with the rest of the text if it is invalid.
 pub fn value(text: &str) -> Value<'static> {
     let mut reader = Reader { rest: text };
     let value = reader.value();

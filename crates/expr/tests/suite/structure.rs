@@ -1,4 +1,4 @@
-//! Paths, variables, literals, conditions, comparisons, folding, errors of the parser.
+//! Paths, variables, literals, conditions, comparisons, constant folding, parser errors.
 
 use crate::{cases, shell};
 use kauri_bson::{Doc, Value};
@@ -105,7 +105,7 @@ fn comparisons_cross_types() {
     }
 }
 
-/// Constants fail when they are parsed, whatever the document.
+/// Constants fail when they are parsed, for any document.
 #[test]
 fn constants_are_folded() {
     let parse = |text: &str| Expression::parse(&shell::value(text), &ParseCx::default());
@@ -142,7 +142,7 @@ fn variables_from_outside() {
     let values = [shell::value("1"), shell::value("{a: [2]}"), shell::value("3")];
     let eval = EvalCx { vars: &values, ..EvalCx::default() };
     assert_eq!(expression.eval(&eval, Doc::EMPTY).unwrap(), shell::value("[3, 2]"));
-    // One that has no value is missing.
+    // An undefined variable is missing.
     let eval = EvalCx { vars: &values[..2], ..EvalCx::default() };
     assert_eq!(expression.eval(&eval, Doc::EMPTY).unwrap(), shell::value("[null, 2]"));
 }

@@ -1,4 +1,4 @@
-//! Random documents and filters, small enough that they meet.
+//! Random documents and filters, over few names and values so that filters often match.
 
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, DateTime, Decimal128, Document, Regex, Timestamp, doc, oid::ObjectId};
@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 /// A seeded source of documents and filters.
 pub struct Generator {
     random: SeededRandom,
-    /// Paths and values of the last documents, which filters are made from so that they meet.
+    /// Paths and values of the last documents. Filters are made from them so that they often match.
     recent: RefCell<VecDeque<(String, Bson)>>,
-    /// What the path of the condition being made once reached.
+    /// The value at the path of the condition under construction.
     hint: RefCell<Option<Bson>>,
 }
 
@@ -73,7 +73,7 @@ impl Generator {
             }
             Bson::Array(items) => {
                 for (i, item) in items.iter().enumerate() {
-                    // Half of the time as the position, half as an element like any other.
+                    // Half of the time as a position, half as an ordinary element.
                     if self.below(2) == 0 {
                         self.remember(&format!("{path}.{i}"), item);
                     } else {
@@ -85,7 +85,7 @@ impl Generator {
         }
     }
 
-    /// A path, which sets the hint for its condition.
+    /// A path; sets the hint for its condition.
     fn path(&self) -> String {
         let recent = self.recent.borrow();
         let place = self.below(recent.len().max(1) as u64) as usize;
@@ -109,7 +109,7 @@ impl Generator {
         (0..self.below(4)).map(|_| self.value(depth)).collect()
     }
 
-    /// A value; documents and arrays nest as deep as asked.
+    /// A value; documents and arrays nest at most this deep.
     fn value(&self, depth: u32) -> Bson {
         match self.below(if depth == 0 { 14 } else { 22 }) {
             0..=4 => self.number(),

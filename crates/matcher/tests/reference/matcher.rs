@@ -1,5 +1,5 @@
-//! A naive matcher over the `bson` crate's owned values, written for these tests alone: it shares
-//! neither parser, traversal, matching nor comparison with the crate that it checks.
+//! A naive matcher over the `bson` crate's owned values, for tests only. It shares no code with the crate under
+//! test: neither parser, traversal, matching nor comparison.
 
 #![allow(dead_code)]
 
@@ -17,8 +17,7 @@ pub fn matches(filter: &Document, doc: &Document) -> bool {
     })
 }
 
-/// The array position of the first match, if the filter is one field with one positive operator and
-/// matches.
+/// The array position of the first match, if the filter is one field with one positive operator and matches.
 pub fn position(filter: &Document, doc: &Document) -> Option<usize> {
     let (path, operand) = filter.iter().next()?;
     let reached = reach(doc, path);
@@ -101,11 +100,11 @@ fn truthy(value: &Bson) -> bool {
     }
 }
 
-/// What a path reaches: a value or that there is none.
+/// The result of a path: a value, or none.
 #[derive(Clone, Copy)]
 struct Reached<'a> {
     value: Option<&'a Bson>,
-    /// Reached by its position, which an array's elements are not looked at behind.
+    /// Reached by its array position; then array elements behind it are not traversed.
     by_position: bool,
     /// The position in the outermost array entered.
     position: Option<usize>,
@@ -211,7 +210,7 @@ fn on_element(name: &str, arg: &Bson, item: &Bson) -> bool {
     }
 }
 
-/// Whether one value, or that there is none, satisfies an operator without negation.
+/// Whether one value, or none, satisfies an operator without negation.
 fn satisfies(name: &str, arg: &Bson, value: Option<&Bson>) -> bool {
     let compared = |accept: fn(Ordering) -> bool| match relation(value, arg) {
         Some(order) => accept(order),
@@ -251,7 +250,7 @@ fn satisfies(name: &str, arg: &Bson, value: Option<&Bson>) -> bool {
     }
 }
 
-/// How a value stands to a comparison's operand; none if they are not comparable.
+/// The order of a value relative to a comparison's operand; `None` if they are not comparable.
 fn relation(value: Option<&Bson>, operand: &Bson) -> Option<Ordering> {
     if let Bson::MinKey | Bson::MaxKey = operand {
         let rank = value.map_or(1, class);
@@ -270,7 +269,7 @@ fn relation(value: Option<&Bson>, operand: &Bson) -> Option<Ordering> {
     Some(order(value, operand))
 }
 
-/// The place of a value's type in the order of types.
+/// The rank of a value's type in the order of types.
 fn class(value: &Bson) -> i32 {
     match value {
         Bson::MinKey => 0,
@@ -293,7 +292,7 @@ fn class(value: &Bson) -> i32 {
     }
 }
 
-/// A number exactly, in halves: the tests use no finer fraction.
+/// An exact number, in halves: the tests use no finer fraction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Number {
     Nan,
@@ -456,7 +455,7 @@ fn bits(name: &str, arg: &Bson, value: Option<&Bson>) -> bool {
                 if i64::try_from(number).is_err() {
                     return false;
                 }
-                // i128 extends the sign as far as anyone asks.
+                // i128 extends the sign far enough.
                 Box::new(move |p| number >> p.min(127) & 1 == 1)
             }
             _ => return false,
@@ -471,7 +470,7 @@ fn bits(name: &str, arg: &Bson, value: Option<&Bson>) -> bool {
     }
 }
 
-/// Only `^text`, `text$` and `text` without special characters.
+/// Supports only `^text`, `text$` and `text` without special characters.
 fn regex(arg: &Bson, value: Option<&Bson>) -> bool {
     let pattern = arg.as_str().unwrap();
     if let Some(Bson::RegularExpression(regex)) = value {

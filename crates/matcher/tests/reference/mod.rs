@@ -1,4 +1,4 @@
-//! A naive matcher, and filters and documents for it.
+//! A naive matcher, with generated filters and documents for it.
 
 pub mod generate;
 mod matcher;

@@ -1,4 +1,4 @@
-//! Filters that are refused: with which code, and in which words where tools show them.
+//! Rejected filters: the error codes, and the messages that tools show.
 
 use kauri_bson::{Decimal128, DocBuf, Value, array, doc};
 use kauri_matcher::{MatchExpr, ParseCx, Place};
@@ -195,7 +195,7 @@ fn regexes() {
 }
 
 #[test]
-fn what_needs_more_than_documents() {
+fn operators_that_need_more_than_documents() {
     check(vec![
         (doc! { "$where" => "true" }, 2, "no globalScriptEngine in $where parsing"),
         (doc! { "$where" => 1 }, 2, "$where got bad type"),
@@ -290,7 +290,7 @@ fn geospatial_operators() {
 }
 
 #[test]
-fn what_a_place_forbids() {
+fn operators_forbidden_in_a_context() {
     let expr = || doc! { "$expr" => doc! { "$gt" => array!["$a", 1] } };
     let schema = || doc! { "$jsonSchema" => doc! { "required" => array!["a"] } };
     let text = || doc! { "$text" => doc! { "$search" => "x" } };

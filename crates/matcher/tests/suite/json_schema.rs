@@ -1,4 +1,4 @@
-//! `$jsonSchema`: what each keyword allows, and which schemas are refused.
+//! `$jsonSchema`: the values that each keyword allows, and rejected schemas.
 
 use kauri_bson::{Decimal128, DocBuf, Value, array, doc};
 use kauri_matcher::{MatchCx, MatchExpr, ParseCx, Place};

@@ -1,4 +1,4 @@
-//! The matcher's tests, in one program: it is linked once.
+//! Matcher tests, in one program so that it is linked once.
 
 #[path = "../reference/mod.rs"]
 mod reference;

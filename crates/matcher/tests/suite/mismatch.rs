@@ -1,4 +1,4 @@
-//! What a validation failure says about the document that failed.
+//! The details of a validation failure.
 
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_matcher::{MatchCx, MatchExpr, ParseCx, Place};
@@ -95,7 +95,7 @@ fn operators() {
     ]);
 }
 
-/// The only broken rule of a schema.
+/// The only violated rule of a schema.
 fn rule(schema: DocBuf, document: DocBuf, expected: DocBuf) {
     let validator = doc! { "$jsonSchema" => schema };
     let expected =
@@ -103,7 +103,7 @@ fn rule(schema: DocBuf, document: DocBuf, expected: DocBuf) {
     check(vec![(validator, document, expected)]);
 }
 
-/// The only broken rule of a property's schema.
+/// The only violated rule of a property's schema.
 fn property_rule<'v>(schema: DocBuf, value: impl Into<Value<'v>>, expected: DocBuf) {
     let value = value.into();
     rule(
@@ -253,11 +253,11 @@ fn details_stay_small() {
     let details = |tree: MatchExpr, document: &DocBuf| {
         tree.explain_mismatch(document.as_doc(), &MatchCx::new()).unwrap()
     };
-    // A large value is not shown.
+    // A large value is omitted.
     let long = doc! { "a" => "x".repeat(2 << 20) };
     let expected = doc! { "operatorName" => "$gt", "specifiedAs" => op("a", "$gt", 5), "reason" => "comparison failed" };
     assert_eq!(details(parse(op("a", "$gt", 5)), &long), expected);
-    // Many that are shown are, all in all, too much.
+    // Many shown values are too large in total.
     let medium = doc! { "a" => "x".repeat(60_000) };
     let too_large = doc! { "reason" => "the details are too large to be shown" };
     let branches = Value::array((0..100).map(|n| Value::from(op("a", "$gt", n))));

@@ -1,5 +1,5 @@
-//! Nonsense for the parser: it answers with a tree or an error, never with a panic, and what it takes
-//! can be optimised, printed, read back and matched.
+//! Random and broken filters for the parser. The parser returns a tree or an error and never panics. An
+//! accepted filter can be optimised, printed, parsed again and matched.
 
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
@@ -156,7 +156,7 @@ impl Fuzz {
 const PLACES: [Place; 5] =
     [Place::Find, Place::Aggregation, Place::Validator, Place::PartialIndex, Place::Elements];
 
-/// Parses at every place; gives the tree of the last that takes it.
+/// Parses the filter in every context; returns the tree of the last context that accepts it.
 fn survive(filter: &DocBuf, documents: &[DocBuf]) -> Option<MatchExpr> {
     let cx = MatchCx::new();
     let mut taken = None;

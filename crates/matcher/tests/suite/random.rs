@@ -1,5 +1,5 @@
-//! Random filters over random documents: the matcher agrees with a naive reference, and all the ways
-//! of evaluating a filter agree with each other.
+//! Random filters over random documents. The matcher agrees with a naive reference, and all ways to evaluate a
+//! filter agree with each other.
 
 use crate::reference::{self, generate::Generator};
 use bson::{Bson, Document};
@@ -8,7 +8,7 @@ use kauri_matcher::{MatchCx, MatchDetails, MatchExpr, Matcher, ParseCx, Place, i
 
 const SEED: u64 = 0x6d61_7463_6865_7221;
 
-/// The seed: a fixed one, or the one that a failure printed.
+/// The seed: a fixed one, or the one in `KAURI_SEED`.
 fn seed() -> u64 {
     std::env::var("KAURI_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(SEED)
 }
@@ -58,7 +58,7 @@ fn agrees_with_the_reference() {
             cases += 1;
         }
     }
-    // Cases that all go one way would prove nothing.
+    // Cases with uniform results would prove nothing.
     assert!(cases == 48_000 && (7_000..41_000).contains(&matched), "{matched} of {cases} match");
 }
 

@@ -1,4 +1,4 @@
-//! What filters mean, case by case.
+//! The semantics of filters, case by case.
 
 use kauri_base::Timestamp;
 use kauri_base::clock::SystemClock;
@@ -536,7 +536,7 @@ fn matched_positions() {
         ),
         (doc! { "a" => 1, "b" => 5 }, doc! { "a" => array![0, 1], "b" => array![5] }, Some(0)),
         (doc! { "a" => 1, "b" => 5 }, doc! { "a" => array![0, 1], "b" => 5 }, Some(1)),
-        // One list of equalities is as $in; other disjunctions find no position.
+        // A list of equalities behaves as `$in`; other disjunctions set no position.
         (doc! { "$or" => array![doc! { "a" => 1 }] }, doc! { "a" => array![0, 1] }, Some(1)),
         (
             doc! { "$or" => array![doc! { "a" => 9 }, doc! { "a" => 2 }, doc! { "a" => 1 }] },
@@ -548,7 +548,7 @@ fn matched_positions() {
             doc! { "a" => array![0, 1] },
             None,
         ),
-        // The last condition by kind, not by place, says which position.
+        // The last condition by kind, not by place, determines the position.
         (
             doc! { "$and" => array![op("a", "$gt", 1), op("a", "$lt", 5)] },
             doc! { "a" => array![0, 1, 2, 3] },
@@ -624,7 +624,7 @@ fn strings_that_are_not_utf8_compare_by_their_bytes() {
     let raw = [&2i32.to_le_bytes()[..], b"\xFF\0"].concat();
     let symbol = || DocBuf::build(|out| out.put_raw(b"a", kauri_bson::Type::Symbol, &raw));
     let list = || array![string(b"\xFE"), "a", string(b"\xFF")];
-    // Beyond the length up to which a list is searched one by one.
+    // Longer than the lists that are searched linearly.
     let long = || Value::array((0..20).map(|n| Value::string_of_bytes(vec![b'a', 0x80 + n])));
     check(vec![
         (one(b"\xFF"), one(b"\xFF"), true),

@@ -1,4 +1,4 @@
-//! Trees as planner and catalog see them: optimised, printed, compared, asked for paths.
+//! Match trees as the planner and the catalog use them: optimised, printed, compared, asked for paths.
 
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_matcher::{MatchExpr, ParseCx, Place, is_subset_of};
@@ -17,7 +17,7 @@ fn regex(pattern: &str) -> Value<'static> {
 }
 
 #[test]
-fn prints_what_explain_shows() {
+fn prints_as_explain_does() {
     let cases = [
         (doc! {}, doc! {}),
         (doc! { "a" => 1 }, op("a", "$eq", 1)),

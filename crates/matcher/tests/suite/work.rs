@@ -1,5 +1,5 @@
-//! Filters of many branches over long arrays: they end when their operation is killed, and their work grows with
-//! the size, not with its square.
+//! Filters with many branches over long arrays. They end when their operation is killed, and their work is
+//! linear in the size.
 
 use kauri_base::probe::{assert_linear, killed_at};
 use kauri_base::{ErrorCode, Result};
@@ -8,7 +8,7 @@ use kauri_matcher::{MatchCx, Matcher, ParseCx, Place, is_subset_of};
 
 /// Elements and fields of the document.
 const COUNT: u32 = 20_000;
-/// The look at which operations are killed.
+/// The clock read at which operations are killed.
 const KILL_AT: u64 = 3;
 
 fn numbers(count: u32) -> Value<'static> {

@@ -1,5 +1,5 @@
-//! The cache through its interface, one thread at a time: with no I/O threads everything happens
-//! where it is asked for.
+//! The cache through its interface, on one thread: without I/O threads everything happens in the calling
+//! thread.
 
 use crate::common::{Choices, TempDir, matches_pattern, pattern_of, with_faults};
 use kauri_base::Access;
@@ -51,7 +51,7 @@ impl Setup {
         guard
     }
 
-    /// Fills a segment with its pattern in records of uneven lengths, storing now and then.
+    /// Fills a segment with its pattern in records of uneven lengths, with stores in between.
     fn fill(&self, segment: u32, life: u32) -> SegmentWriter {
         let mut writer = self.cache.open_segment(segment).unwrap();
         let mut choices = Choices(u64::from(segment) + 1);
@@ -156,7 +156,7 @@ fn a_segment_has_one_writer_and_one_epoch_at_a_time() {
     misuse(s.cache.recycle(0, Box::new(|| ())));
     let storer = writer.storer();
     drop(writer);
-    assert_eq!(storer.store_pending("t"), Ok(SEGMENT as u32), "dropping seals, storing goes on");
+    assert_eq!(storer.store_pending("t"), Ok(SEGMENT as u32), "dropping seals, stores continue");
     misuse(s.cache.open_segment(0).map(drop));
     s.cache.recycle(0, Box::new(|| ())).unwrap();
     misuse(s.cache.recycle(0, Box::new(|| ())));
@@ -197,7 +197,7 @@ fn adopted_segments_are_read_from_the_medium() {
         },
     )
     .unwrap();
-    // Ends within a block: the rest of it is not read.
+    // Ends within a block, the rest of which is not read.
     again.adopt_segment(2, 2 * BLOCK as u32 + 100).unwrap();
     let guard = s.guard();
     let Access::WouldBlock(ticket) = again.read(&guard, 2, 4000, 4292).unwrap() else { panic!() };
@@ -225,7 +225,7 @@ fn eight_times_the_budget_is_read_back_whole_within_the_budget() {
         let len = 1 + choices.below(6000) as usize;
         let offset = choices.below((SEGMENT - len) as u64) as usize;
         s.check(choices.below(16) as u32, 0, offset, len);
-        // Two blocks more than the budget can be there until the next look at it.
+        // Two blocks above the budget may be resident until the next check.
         assert!(s.cache.stats().resident_bytes <= (budget + 2 * BLOCK) as u64);
     }
     let stats = s.cache.stats();
@@ -247,7 +247,7 @@ fn used_blocks_stay() {
         hot_misses += u32::from(!s.is_in_memory(5, hot, 10));
         s.check(5, 0, hot, 10);
     }
-    // First in, first out would miss a fifth of them.
+    // FIFO eviction would miss a fifth of them.
     assert!(hot_misses < 20_000 / 20, "{hot_misses} of 20000");
 }
 
@@ -267,7 +267,7 @@ fn unstored_blocks_are_not_evicted() {
     }
     assert!(s.is_in_memory(1, 0, SEGMENT));
     assert_eq!(s.cache.pressure(), Pressure::Stuck);
-    // The open segment's stored part can go, all but its last block, which is still written to.
+    // The stored part of the open segment can be evicted, except for its last block, which is still written.
     writer.store_pending("t").unwrap();
     drop(writer);
     for _ in 0..10 {
@@ -300,7 +300,7 @@ fn a_peek_finds_resident_data_and_keeps_nothing() {
     s.check(0, 0, BLOCK, 2 * BLOCK);
     assert_eq!((found(0, BLOCK), found(BLOCK, SEGMENT)), (0, 2 * BLOCK));
     assert_eq!((found(BLOCK + 50, BLOCK), found(3 * BLOCK - 1, 2)), (BLOCK, 1));
-    // Of two segments that go one after the other, that goes first which was only peeked at.
+    // Of two consecutive segments, the one that was only peeked at is evicted first.
     s.fill_and_seal(1);
     s.fill_and_seal(2);
     s.check(1, 0, 0, SEGMENT);
@@ -360,11 +360,11 @@ fn an_entered_guard_delays_only_eviction() {
     for _ in 0..20 {
         s.cache.set_budget(0);
     }
-    // Marked, unreachable without reviving them, and still there.
+    // Marked, unreachable without reviving them, and still resident.
     let stats = s.cache.stats();
     assert_eq!((stats.resident_bytes, stats.evicting_bytes), (2 << 16, 2 << 16));
     assert!(matches_pattern(bytes, 0, 0, 0));
-    // Others read, revive, append and load meanwhile.
+    // Other threads read, revive, append and load at the same time.
     assert!(s.is_in_memory(1, 100, 100));
     s.fill_and_seal(2);
     s.check(2, 0, 5, 5000);
@@ -394,7 +394,7 @@ fn a_recycled_segment_is_readable_until_its_readers_have_left() {
     assert!(!freed.load(Ordering::Relaxed));
     assert!(matches_pattern(bytes, 0, 0, 0));
     before.leave();
-    // One who came later holds it too, if it looked before there was nothing to see.
+    // A later guard also holds the block, if it entered before the block was unlinked.
     let mut late = s.guard();
     let Access::Ready(bytes) = s.cache.read(&late, 0, 0, SEGMENT).unwrap() else { panic!() };
     for _ in 0..5 {
@@ -407,7 +407,7 @@ fn a_recycled_segment_is_readable_until_its_readers_have_left() {
     s.domain.collect();
     assert!(freed.load(Ordering::Relaxed));
     assert_eq!(s.cache.stats().resident_bytes, 0);
-    // Its next life.
+    // The next life of the segment.
     s.fill(0, 1).seal("t").unwrap();
     s.check(0, 1, 0, SEGMENT);
 }
@@ -426,7 +426,7 @@ fn a_failed_read_is_reported_and_the_next_one_tries_again() {
         let copy = ticket.clone();
         let error = ticket.wait().unwrap_err();
         assert_eq!(error.code(), kauri_base::ErrorCode::FileStreamFailed);
-        assert_eq!(copy.wait().unwrap_err(), error, "everybody who waits is told");
+        assert_eq!(copy.wait().unwrap_err(), error, "every waiter gets the error");
     }
     assert_eq!(s.cache.stats().read_errors, 2);
     assert_eq!(s.cache.stats().resident_bytes, 0);

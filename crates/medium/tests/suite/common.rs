@@ -1,4 +1,4 @@
-//! What the tests share: directories that go away, and bytes that tell where they belong.
+//! Shared fixtures: directories removed at the end, and bytes that encode their own position.
 
 use kauri_medium::plain::DirectoryOptions;
 use kauri_medium::{Dax, Faults};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory of this test's own, removed at the end.
+/// A directory of this test, removed at the end.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
@@ -35,7 +35,7 @@ impl Drop for TempDir {
     }
 }
 
-/// Options of a directory with these faults, whose log files are files, wherever it is.
+/// Options of a directory with these faults, whose log files are files on any file system.
 pub fn with_faults(faults: &Arc<Faults>) -> DirectoryOptions {
     let faults = Arc::clone(faults);
     DirectoryOptions { faults, dax: Dax::Off, ..DirectoryOptions::default() }
@@ -57,19 +57,19 @@ impl Choices {
     }
 }
 
-/// The byte that belongs at an offset of a segment in one of its lives.
+/// The byte at an offset of a segment in one of its lives.
 pub fn pattern(segment: u32, life: u32, offset: usize) -> u8 {
     let word = (u64::from(segment) << 40 | u64::from(life) << 32 | (offset as u64 >> 3))
         .wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (word >> ((offset & 7) * 8)) as u8
 }
 
-/// These bytes of a range.
+/// The pattern's bytes in a range.
 pub fn pattern_of(segment: u32, life: u32, offset: usize, len: usize) -> Vec<u8> {
     (offset..offset + len).map(|at| pattern(segment, life, at)).collect()
 }
 
-/// Whether `bytes` are what belongs there.
+/// Whether `bytes` match the pattern.
 pub fn matches_pattern(bytes: &[u8], segment: u32, life: u32, offset: usize) -> bool {
     bytes.iter().enumerate().all(|(i, byte)| *byte == pattern(segment, life, offset + i))
 }

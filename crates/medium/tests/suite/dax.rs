@@ -1,9 +1,7 @@
-//! Log files that are memory: real persistent memory, ordinary memory standing in for it, and the
-//! emulator's.
+//! Memory-mapped log files: on real persistent memory, on ordinary memory in its place, and in the emulator.
 //!
-//! With `KAURI_TEST_DAX_DIR` set to a directory on a file system that is mounted with DAX, that is
-//! tested too, and mapping it with `MAP_SYNC` has to succeed. Without it, this machine's directories
-//! have to be found to be ordinary ones.
+//! `KAURI_TEST_DAX_DIR` names a directory on a file system mounted with DAX; it is tested too, and mapping it
+//! with `MAP_SYNC` must succeed. Without it, the directories of this machine must be detected as ordinary ones.
 
 use crate::common::{Choices, TempDir, matches_pattern, pattern_of};
 use kauri_base::Access;
@@ -33,7 +31,7 @@ fn open(path: &Path, dax: Dax) -> PlainDirectory {
         .unwrap()
 }
 
-/// A log of each kind that this machine has, and what has to live as long.
+/// A log of each kind that this machine has, and the directory that must live as long.
 fn media() -> Vec<(Arc<dyn Medium>, Option<TempDir>)> {
     let temporary =
         |dir: TempDir, dax| (open(dir.path(), dax).create_log("log", "t").unwrap(), Some(dir));
@@ -109,7 +107,7 @@ fn published_bytes_are_readable_in_place_and_on_the_medium() {
         let mut on_medium = [0; 12];
         medium.read(SEGMENT as u64, &mut on_medium).unwrap();
         assert_eq!(&on_medium, b"hello world\x07");
-        assert_eq!(writer.store_pending("t"), Ok(5011), "there is nothing to be stored");
+        assert_eq!(writer.store_pending("t"), Ok(5011), "no bytes are left to store");
         assert_eq!(writer.append(&[&vec![1; SEGMENT]]), Err(Error::OutOfBounds));
 
         writer.seal_with(b"the end", SITES).unwrap();
@@ -159,7 +157,7 @@ fn a_fence_covers_only_its_own_thread() {
         assert_eq!(cache.end(0), 0);
         publish(&mut writer).unwrap();
         assert_eq!(cache.end(0), 4);
-        // Once it is published anybody may go on.
+        // After publication any thread may read.
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 writer.append(&[b", theirs"]).unwrap();
@@ -230,21 +228,21 @@ fn a_file_grows_under_readers_and_reopens() {
                 let mut guard = cache.domain().register();
                 guard.enter();
                 let read = cache.read(&guard, 2, 0, 3000).unwrap();
-                let Access::Ready(bytes) = read else { panic!("all is at hand") };
+                let Access::Ready(bytes) = read else { panic!("mapped data needs no wait") };
                 assert!(matches_pattern(bytes, 2, 0, 0));
             }
         }
     }
 }
 
-/// Readers look at what is published while segments are filled and used again.
+/// Readers check published data while segments are filled and recycled.
 #[test]
 fn readers_see_whole_records_of_one_epoch() {
     const RECORD: usize = 328;
     const LIVES: u32 = 25;
     for (medium, _dir) in media() {
         let cache = cache(&medium, 2);
-        // The life that a segment is in, and how many records are published, as one number.
+        // The segment's life and the number of published records, combined in one number.
         let published = [AtomicU32::new(0), AtomicU32::new(0)];
         let stop = AtomicBool::new(false);
         let looked = AtomicU32::new(0);
@@ -260,7 +258,9 @@ fn readers_see_whole_records_of_one_epoch() {
                     if records > 0 {
                         let offset = choices.below(u64::from(records)) as usize * RECORD;
                         let read = cache.read(&guard, segment, offset as u32, RECORD).unwrap();
-                        let Access::Ready(bytes) = read else { panic!("all is at hand") };
+                        let Access::Ready(bytes) = read else {
+                            panic!("mapped data needs no wait")
+                        };
                         assert!(matches_pattern(bytes, segment, life, offset));
                         looked.fetch_add(1, Ordering::Relaxed);
                     }
@@ -294,7 +294,7 @@ fn readers_see_whole_records_of_one_epoch() {
                     }
                 }
             }
-            // On a machine with other things to do the readers may have had no turn yet.
+            // On a busy machine the readers may not have run yet.
             let mut writer = cache.open_segment(0).unwrap();
             writer.append(&[&pattern_of(0, LIVES, 0, RECORD)]).unwrap();
             publish(&mut writer).unwrap();
@@ -308,7 +308,7 @@ fn readers_see_whole_records_of_one_epoch() {
 }
 
 #[test]
-fn latency_is_added_where_it_is_set() {
+fn latency_is_added_if_configured() {
     let dir = TempDir::new("latency");
     let latency = Arc::new(Latency::default());
     let options = DirectoryOptions {
@@ -325,10 +325,10 @@ fn latency_is_added_where_it_is_set() {
         work();
         start.elapsed()
     };
-    // Of each millisecond one.
+    // One millisecond each.
     const NANOS: u64 = 1_000_000;
     latency.set(Delayed::Line, NANOS);
-    // 10 lines, of which it begins in the first.
+    // 10 lines, the first of which it begins in.
     let append = timed(&mut || assert_eq!(writer.append(&[&[1; 640]]), Ok(0)));
     assert!(append >= Duration::from_nanos(10 * NANOS), "{append:?}");
     latency.set(Delayed::Line, 0);
@@ -343,8 +343,7 @@ fn latency_is_added_where_it_is_set() {
     assert!(read >= Duration::from_nanos(3 * NANOS), "{read:?}");
 }
 
-/// A record on the emulated medium, its fence left out or not. What may be left of it after a power
-/// loss?
+/// The possible remains of a record after a power loss on the emulated medium, with or without a fence.
 fn leftovers(record: &[u8], fence: impl Fn(&Arc<dyn Medium>, &mut SegmentWriter)) -> Vec<Vec<u8>> {
     let emulator = Emulator::new(EmulatorConfig::persistent_memory());
     let medium = emulator.create_log("log", "t").unwrap();
@@ -413,17 +412,17 @@ fn persisting_and_fencing_are_both_needed() {
         image.read(0, &mut bytes).unwrap();
         assert_eq!(bytes, [0; 64], "without {off} nothing is certain");
     }
-    // Grown space is there.
+    // New space is durable.
     let emulator = Emulator::new(EmulatorConfig::persistent_memory());
     emulator.create_log("log", "t").unwrap().grow(4096).unwrap();
     let image = emulator.crash_at(emulator.events(), &mut |_| 0).open_log("log").unwrap();
     assert_eq!(image.len(), 4096);
 }
 
-/// Set for the process that is to die.
+/// Set for the process that must die.
 const SHORTENED: &str = "KAURI_TEST_SHORTENED_LOG";
 
-/// Looks at memory behind which there is no file any more.
+/// Reads memory whose part of the file no longer exists.
 fn look_at_a_shortened_file(dir: &Path) -> ! {
     let log = open(dir, Dax::Simulated).create_log("log", "t").unwrap();
     let cache = cache(&log, 2);
@@ -437,11 +436,11 @@ fn look_at_a_shortened_file(dir: &Path) -> ! {
     let file = files.into_iter().find(|path| path.to_string_lossy().contains("log")).unwrap();
     std::fs::File::options().write(true).open(file).unwrap().set_len(4096).unwrap();
     let sum: u64 = bytes.iter().map(|byte| u64::from(*byte)).sum();
-    panic!("the bytes are there: {sum}");
+    panic!("the bytes are readable: {sum}");
 }
 
-/// A process that is stopped since mapped memory can't be reached says which file and place it was and
-/// what to do, and dies of the signal.
+/// If mapped memory is unreadable the process dies of the signal. Its message names the file, the position and
+/// the remedy.
 #[test]
 fn a_failed_memory_access_names_the_file() {
     use std::os::unix::process::ExitStatusExt;

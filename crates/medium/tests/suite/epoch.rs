@@ -1,4 +1,4 @@
-//! Guards and deferred closures.
+//! Epoch guards and deferred closures.
 
 use kauri_medium::{EpochDomain, Guard, SegmentCache, SegmentStorer, SegmentWriter};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ fn a_closure_waits_only_for_guards_that_were_inside() {
     before.enter();
     domain.defer(closure());
     assert_eq!(domain.collect(), 0);
-    // Those who come later, again and again, don't matter.
+    // Later guards do not matter.
     for _ in 0..3 {
         after.enter();
         assert_eq!(domain.collect(), 0);
@@ -124,7 +124,7 @@ fn a_guard_counts_after_a_move_to_another_thread() {
     elsewhere.join().unwrap();
     domain.collect();
     assert_eq!(count.load(Ordering::Relaxed), 1);
-    // Its place is given to the next.
+    // Its slot is given to the next guard.
     let guards: Vec<_> = (0..3).map(|_| domain.register()).collect();
     assert!(guards.iter().all(|guard| !guard.is_entered()));
 }

@@ -1,5 +1,5 @@
-//! The medium's tests, in one program: it is linked once. Beside it only `loom`, which compiles sources
-//! against a model checker's atomics.
+//! Medium tests, in one program so that it is linked once. Only `loom` is separate: it compiles sources against
+//! a model checker's atomics.
 
 mod common;
 

@@ -49,7 +49,7 @@ fn direct_reads_return_the_last_stored_bytes() {
     log.grow(len as u64).unwrap();
     let mut bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
     log.store(0, &[IoSlice::new(&bytes)]).unwrap();
-    // Another file by its name changes nothing.
+    // Another file with its name changes nothing.
     std::fs::remove_file(dir.path().join("a.log")).unwrap();
     directory(&dir).create_log("a.log", "t").unwrap();
     let mut buffer = Buffer::default();
@@ -62,7 +62,7 @@ fn direct_reads_return_the_last_stored_bytes() {
         let mut unaligned = vec![0; DIRECT_ALIGN + 1];
         log.read_once(0, &mut unaligned[1..]).unwrap();
         assert_eq!(unaligned[1..], bytes[..DIRECT_ALIGN]);
-        // Not durable yet, and read all the same.
+        // Not durable yet, but readable.
         bytes[DIRECT_ALIGN + 1] = round;
         log.store(DIRECT_ALIGN as u64 + 1, &[IoSlice::new(&[round])]).unwrap();
     }
@@ -101,7 +101,7 @@ fn lack_of_space_fails_growing_without_a_change() {
     let dir = TempDir::new("space");
     let log = directory(&dir).create_log("a.log", "t").unwrap();
     log.grow(8192).unwrap();
-    // Beyond what any file of the file system may have.
+    // More than the maximum file size of the file system.
     assert_eq!(log.grow(i64::MAX as u64), Err(Error::NoSpace));
     assert_eq!(log.grow(u64::MAX), Err(Error::NoSpace));
     assert_eq!(log.len(), 8192);
@@ -122,8 +122,7 @@ fn a_failed_drain_is_final() {
     assert_eq!(log.drain("t"), Err(Error::DrainFailed));
 }
 
-/// Threads drain at the same time, again and again until a sync was shared: whether two of them meet is
-/// the scheduler's choice.
+/// Threads drain concurrently until a sync was shared. Whether two drains overlap is up to the scheduler.
 #[test]
 fn drains_at_the_same_time_share_syncs() {
     const THREADS: usize = 8;
@@ -150,7 +149,7 @@ fn drains_at_the_same_time_share_syncs() {
             }
         });
         let syncs = faults.io_count(IoKind::Drain);
-        assert!(syncs >= rounds * DRAINS as u64, "each thread waits for a sync of its own time");
+        assert!(syncs >= rounds * DRAINS as u64, "each round has its own syncs");
         if syncs < rounds * (THREADS * DRAINS) as u64 {
             break;
         }
@@ -164,7 +163,7 @@ fn small_files_are_replaced_whole() {
     let directory = directory(&dir);
     assert_eq!(directory.read_file("meta"), Ok(None));
     directory.replace_file("meta", b"first", "t").unwrap();
-    // Whoever has the old one open keeps it: it isn't written over.
+    // A reader that has the old file open keeps it: it is not overwritten.
     let mut first = std::fs::File::open(dir.path().join("meta")).unwrap();
     directory.replace_file("meta", b"second", "t").unwrap();
     let mut kept = String::new();
@@ -173,7 +172,7 @@ fn small_files_are_replaced_whole() {
     assert!(!dir.path().join("meta.tmp").exists());
     directory.replace_file("other", b"", "t").unwrap();
     assert_eq!(directory.read_file("meta"), Ok(Some(b"second".to_vec())));
-    // What a crash in the middle leaves behind is not seen, and doesn't get in the way.
+    // The remains of a crash in the middle are ignored and cause no error.
     std::fs::write(dir.path().join("meta.tmp"), b"half").unwrap();
     assert_eq!(directory.list().unwrap(), ["meta", "other"]);
     directory.replace_file("meta", b"third", "t").unwrap();
@@ -235,7 +234,7 @@ fn one_server_at_a_time() {
     ));
     let text = std::fs::read_to_string(dir.path().join("mongod.lock")).unwrap();
     assert_eq!(text, format!("{pid}\n"));
-    // A process that dies leaves its number behind.
+    // A process that died has left its id in the file.
     drop(lock);
     let lock = directory(&dir).lock().unwrap();
     assert!(lock.was_unclean());

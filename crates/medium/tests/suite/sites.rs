@@ -1,5 +1,5 @@
-//! A small log on the emulator: shows how an engine's crash tests use it, and that taking out any
-//! one drain, sync, ordering point or check makes them fail.
+//! A small log on the emulator: an example of an engine's crash tests. Removing any one drain, sync, ordering
+//! point or check makes them fail.
 
 use kauri_base::Access;
 use kauri_emulator::{Emulator, EmulatorConfig};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 const SEGMENT: usize = 16 << 10;
 const RECORD: usize = 700;
 
-/// Numbers, appended one after the other; a number is acknowledged once it is durable. The segment
-/// that is written to is named by a small file. A segment begins with its generation.
+/// Numbers, appended one after the other; a number is acknowledged once it is durable. A small file names the
+/// open segment. A segment begins with its generation.
 struct NumberLog {
     emulator: Emulator,
     log: Arc<dyn Medium>,
@@ -46,12 +46,12 @@ impl NumberLog {
         NumberLog { emulator: emulator.clone(), log, cache }
     }
 
-    /// Appends `count` numbers to a segment in groups of `group`. Answers the event after which each
-    /// group had been acknowledged: (event, numbers).
+    /// Appends `count` numbers to a segment in groups of `group`. Returns for each acknowledged group (event,
+    /// numbers).
     fn run(&self, segment: u32, generation: u64, count: u64, group: u64) -> Vec<(usize, u64)> {
         let mut acknowledged = Vec::new();
         let mut writer = self.cache.open_segment(segment).unwrap();
-        // A reused segment's header is durable before it is named.
+        // A recycled segment's header is durable before it is named.
         writer.append(&[&generation.to_le_bytes()]).unwrap();
         writer.store_pending("header.persist").unwrap();
         self.log.drain("header.drain").unwrap();
@@ -70,8 +70,8 @@ impl NumberLog {
     }
 }
 
-/// What a recovery finds: the generation and how many numbers in a row, or that there is no log.
-/// `Err` for what must never be.
+/// The result of recovery: the generation and the number of consecutive numbers, or `None` without a log. `Err`
+/// for an impossible state.
 fn recover(emulator: &Emulator) -> Result<Option<(u64, u64)>, String> {
     let faults = emulator.faults();
     let Some(head) = emulator.read_file("head").unwrap() else { return Ok(None) };
@@ -119,7 +119,7 @@ fn recover(emulator: &Emulator) -> Result<Option<(u64, u64)>, String> {
     Ok(Some((generation, numbers)))
 }
 
-/// Runs the workload with a site switched off and checks `n` images. The first mistake.
+/// Runs the workload with a site disabled and checks `n` images. Returns the first fault.
 fn check(off: Option<&str>, config: EmulatorConfig, n: usize) -> Result<Vec<String>, String> {
     let emulator = Emulator::new(config);
     if let Some(site) = off {
@@ -131,7 +131,7 @@ fn check(off: Option<&str>, config: EmulatorConfig, n: usize) -> Result<Vec<Stri
         let acks = log.run(segment, generation, 21, 2);
         acknowledged.extend(acks.into_iter().map(|(at, n)| (at, Some((generation, n)))));
     }
-    // The first segment is used again.
+    // The first segment is recycled.
     log.cache.recycle(0, Box::new(|| ())).unwrap();
     log.cache.domain().collect();
     log.cache.domain().collect();
@@ -173,8 +173,8 @@ fn disabling_any_site_fails_a_crash_test() {
     ];
     assert_eq!(sites, expected);
     for site in sites {
-        // On a file the kernel writes back what it likes; nothing has to be asked for. And what the
-        // last group left behind has been stored already when a segment is sealed.
+        // On a file the kernel writes back any dirty page; persistence needs no request. The last group of a
+        // segment has been stored when the segment is sealed.
         if !site.ends_with(".persist") {
             assert!(check(Some(&site), plain, 2000).is_err(), "{site} is not missed");
         }
@@ -201,7 +201,7 @@ fn a_crash_while_recovering_from_a_crash() {
     let mut crashes = 0;
     for first in emulator.crash_images(1, 200) {
         let Some((generation, numbers)) = recover(&first.emulator).unwrap() else { continue };
-        // This recovery cuts off what it didn't take.
+        // This recovery truncates the data that it rejected.
         let image = &first.emulator;
         let medium = image.open_log("numbers").unwrap();
         let tail = 8 + numbers * RECORD as u64;

@@ -1,4 +1,4 @@
-//! Readers, an appender that recycles, eviction and loads all at once, every byte checked.
+//! Readers, an appender that recycles segments, eviction and loads run concurrently. Every byte is checked.
 
 use crate::common::{Choices, TempDir, matches_pattern, pattern_of, with_faults};
 use kauri_base::Access;
@@ -16,7 +16,7 @@ const BLOCK: usize = 4096;
 const SEGMENTS: u32 = 32;
 const BUDGET: usize = SEGMENTS as usize * SEGMENT / 8;
 
-/// What readers may know of a segment: its life and how far it is published, in one word.
+/// A reader's knowledge of a segment: its life and its published length, in one word.
 #[derive(Default)]
 struct Published(AtomicU64);
 
@@ -31,7 +31,7 @@ impl Published {
     }
 }
 
-/// A medium that has only every third read at hand: the others go by way of the threads.
+/// A medium that serves every third read at once; the I/O threads perform the others.
 struct Sometimes(Arc<dyn Medium>, AtomicU64);
 
 impl Medium for Sometimes {
@@ -107,7 +107,7 @@ fn setup(io_threads: usize) -> Arc<Setup> {
 }
 
 impl Setup {
-    /// Writes one life of a segment, publishing and storing piece by piece.
+    /// Writes one life of a segment, publishing and storing it in parts.
     fn write(&self, segment: u32, life: u32, choices: &mut Choices) {
         let mut writer = self.cache.open_segment(segment).unwrap();
         while writer.remaining() > 0 {
@@ -122,8 +122,7 @@ impl Setup {
         writer.seal("t").unwrap();
     }
 
-    /// Reads something somewhere and checks it. Answers whether there was anything. `hold` looks
-    /// at the bytes for a while.
+    /// Reads and checks a random range. Returns whether it held data. `hold` keeps the guard for a while.
     fn read_once(&self, guard: &mut Guard, choices: &mut Choices, hold: bool) -> bool {
         let segment = choices.below(u64::from(SEGMENTS)) as u32;
         let len = 1 + choices.below(if hold { 20_000 } else { 3000 }) as usize;
@@ -164,8 +163,8 @@ fn reader(setup: &Setup, seed: u64, hold: bool) {
     }
 }
 
-/// What is not marked fits the budget, with some room for what readers revive and load at this very
-/// moment. What waits for readers to leave comes on top; how much that is, they decide.
+/// Unmarked blocks fit the budget, with room for blocks that readers are reviving or loading. Blocks that wait
+/// for readers to leave come on top, in a number that the readers determine.
 fn check_budget(setup: &Setup, budget: usize) {
     let mut stats = setup.cache.stats();
     for _ in 0..1000 {
@@ -179,7 +178,7 @@ fn check_budget(setup: &Setup, budget: usize) {
     panic!("{stats:?}");
 }
 
-/// Until there were so many lives of segments, and so many reads.
+/// Runs until there were this many segment lives and this many reads.
 fn run(io_threads: usize, lives: u64, reads: u64) {
     let setup = setup(io_threads);
     let mut choices = Choices(77);
@@ -201,13 +200,13 @@ fn run(io_threads: usize, lives: u64, reads: u64) {
         setup.published[segment as usize].set(0, 0);
         let (freed, free) = mpsc::channel();
         setup.cache.recycle(segment, Box::new(move || freed.send(()).unwrap())).unwrap();
-        // The cache's thread collects; with none, somebody has to.
+        // The cache's thread collects; without one, this thread does.
         while free.recv_timeout(Duration::from_micros(100)).is_err() {
             setup.domain.collect();
         }
         setup.write(segment, life + 1, &mut choices);
         if number % 8 == 0 {
-            // The budget moves too.
+            // The budget changes, too.
             budget = BUDGET / 2 + choices.below(BUDGET as u64 / 2) as usize;
         }
         check_budget(&setup, budget);
@@ -216,13 +215,13 @@ fn run(io_threads: usize, lives: u64, reads: u64) {
     readers.into_iter().for_each(|reader| reader.join().unwrap());
     let stats = setup.cache.stats();
     assert!(stats.misses > reads / 10 && stats.evictions > reads / 10, "{stats:?}");
-    // Nobody inside: what is marked goes, and the counts agree with what is in memory.
+    // No reader is inside: marked blocks are freed, and the counts match the memory.
     assert!(setup.domain.wait_quiescent(Duration::from_secs(30)));
     setup.cache.set_budget(0);
     let mut guard = setup.domain.register();
     let mut steps = 0;
     while setup.cache.stats().resident_bytes > 0 {
-        // A block that was loaded for a reader who has ended waits for him a while.
+        // A block loaded for a reader that has ended waits for it a while.
         for segment in 0..SEGMENTS {
             guard.enter();
             for offset in (0..SEGMENT as u32).step_by(BLOCK) {

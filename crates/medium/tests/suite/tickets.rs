@@ -1,4 +1,4 @@
-//! Threads that read for others: who waits, who is told, and what happens at the end.
+//! Reads by I/O threads: their order, the wake of each waiting operation, and shutdown.
 
 use crate::common::{TempDir, matches_pattern, pattern_of, with_faults};
 use kauri_base::{Access, Ticket};
@@ -23,13 +23,13 @@ struct Gated {
     open: Mutex<bool>,
     opened: Condvar,
     arrived: AtomicUsize,
-    /// Blocks with which reads began, in the order in which they came to the gate.
+    /// The first blocks of the reads, in the order of arrival at the gate.
     order: Mutex<Vec<usize>>,
-    /// Who read.
+    /// The threads that performed reads.
     readers: Mutex<Vec<thread::ThreadId>>,
-    /// Whether everything can be read without waiting, past the gate.
+    /// Whether all data can be read without waiting at the gate.
     at_hand: AtomicBool,
-    /// What happens while somebody tries that next.
+    /// Runs during the next attempt to read without waiting.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -39,12 +39,12 @@ impl Gated {
         self.opened.notify_all();
     }
 
-    /// Waits until so many reads have come to the gate.
+    /// Waits until this many reads have reached the gate.
     fn wait_for_arrivals(&self, n: usize) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while self.arrived.load(Ordering::Acquire) < n {
             if Instant::now() >= deadline {
-                // Those at the gate would hold up the cache's end, and this test with it.
+                // Threads at the gate would delay the cache's end, and the test's.
                 self.set(true);
                 panic!("a read never comes");
             }
@@ -101,7 +101,7 @@ impl Medium for Gated {
     }
 }
 
-/// A cache over a segment full of its pattern, nothing of it in memory.
+/// A cache over a segment filled with its pattern, none of it in memory.
 fn setup(io_threads: usize) -> (SegmentCache, Arc<Gated>, TempDir) {
     let dir = TempDir::new("tickets");
     let inner = PlainDirectory::open_with(dir.path(), with_faults(&Default::default()))
@@ -155,7 +155,7 @@ fn is_in_memory(cache: &SegmentCache, offset: usize, len: usize) -> bool {
     }
 }
 
-/// Waits until no thread of the cache does or seeks anything: what it isn't told of then it doesn't read.
+/// Waits until all threads of the cache are idle. They then read only what is requested later.
 fn wait_for_idle(cache: &SegmentCache, io_threads: u64) {
     while cache.stats().readers_idle < io_threads {
         thread::yield_now();
@@ -184,8 +184,8 @@ impl Wake for Woken {
     }
 }
 
-/// Waits as an executor does, which reads nothing itself and asks again only when it is woken. Asks for the first
-/// time at once.
+/// Waits as an executor does: it reads nothing itself and polls again only when woken. The first poll is
+/// immediate.
 fn as_an_executor(ticket: Ticket) -> impl FnOnce() -> kauri_base::Result<()> {
     let woken = Arc::new(Woken::default());
     let mut future = Box::pin(ticket);
@@ -200,7 +200,7 @@ fn as_an_executor(ticket: Ticket) -> impl FnOnce() -> kauri_base::Result<()> {
         }
         let (lock, patience) = (woken.woken.lock().unwrap(), Duration::from_secs(60));
         let waited = woken.changed.wait_timeout_while(lock, patience, |woken| !*woken).unwrap();
-        assert!(!waited.1.timed_out(), "nobody wakes who waits");
+        assert!(!waited.1.timed_out(), "the waiter is not woken");
         let mut lock = waited.0;
         *lock = false;
         drop(lock);
@@ -215,22 +215,22 @@ fn a_blocking_waiter_performs_its_own_read() {
     for (asked, block) in [0, 3, 6].into_iter().enumerate() {
         wait_for_idle(&cache, 2);
         let ticket = miss(&cache, block * BLOCK, 10, Pattern::Point);
-        // Time for a thread, had it been told.
+        // Time for a thread to read, if it were requested to.
         (0..100).for_each(|_| thread::yield_now());
         ticket.wait().unwrap();
         assert!(is_in_memory(&cache, block * BLOCK, BLOCK));
         let readers = gate.readers.lock().unwrap();
         assert_eq!(*readers, vec![thread::current().id(); asked + 1]);
     }
-    // An executor's is for the threads.
+    // The I/O threads read for an executor.
     as_an_executor(miss(&cache, 9 * BLOCK, 10, Pattern::Point))().unwrap();
     assert_ne!(gate.readers.lock().unwrap().pop(), Some(thread::current().id()));
 }
 
 #[test]
 fn several_requested_reads_run_at_once_for_any_waiter() {
-    // With `late`, threads have begun all reads but one before anybody waits. Often, since a thread may
-    // be as quick as who waits.
+    // With `late`, threads have begun all reads but one before the first wait. Repeated, because a thread may
+    // be as fast as the waiter.
     let cases = [(1, false), (2, false), (3, false), (2, true), (3, true)];
     for (blocks, late) in cases.into_iter().cycle().take(20 * cases.len()) {
         let (cache, gate, _dir) = setup(3);
@@ -240,7 +240,7 @@ fn several_requested_reads_run_at_once_for_any_waiter() {
         if late {
             gate.wait_for_arrivals(blocks - 1);
         }
-        // For the first of them only, as those do who come back for all.
+        // Waits for the first one only, as a caller does that retries all reads later.
         let first = tickets.swap_remove(0);
         let waiter = thread::spawn(move || first.wait());
         gate.wait_for_arrivals(blocks);
@@ -253,7 +253,7 @@ fn several_requested_reads_run_at_once_for_any_waiter() {
 
 #[test]
 fn a_waiter_is_served_even_if_the_first_requester_is_dropped() {
-    // Often, since the cache's thread may or may not be quicker than who waits.
+    // Repeated, because the cache's thread may or may not be faster than the waiter.
     for _ in 0..20 {
         let (cache, gate, _dir) = setup(1);
         gate.set(true);
@@ -261,14 +261,14 @@ fn a_waiter_is_served_even_if_the_first_requester_is_dropped() {
         wait_for_idle(&cache, 1);
         let (waits, waiting) = mpsc::channel();
         let other = Arc::clone(&cache);
-        // While the first looks whether the medium has it at hand, the second begins to wait.
+        // While the first ticket tries to read without waiting, the second begins to wait.
         *gate.meanwhile.lock().unwrap() = Some(Box::new(move || {
             waits.send(as_an_executor(miss(&other, 0, 10, Pattern::Point))).unwrap();
         }));
         drop(miss(&cache, 0, 10, Pattern::Point));
         waiting.recv().unwrap()().unwrap();
         assert!(is_in_memory(&cache, 0, BLOCK));
-        // Somebody who only wants it begun.
+        // A caller that only starts the read.
         miss(&cache, 3 * BLOCK, 10, Pattern::Point).begin();
         while !is_in_memory(&cache, 3 * BLOCK, 1) {
             thread::yield_now();
@@ -293,13 +293,13 @@ fn cached_file_pages_are_read_without_a_ticket() {
         };
         assert!(matches_pattern(bytes, 0, 0, offset));
     }
-    // Where only a part is asked for at first, all of it comes.
+    // If only a part is requested at first, the whole read is performed.
     let part = cache.read_part(&guard, 0, 9 * BLOCK as u32, 10, 2 * BLOCK).unwrap();
     assert!(matches!(part, Access::Ready(bytes) if bytes.len() == 10));
     assert!(is_in_memory(&cache, 9 * BLOCK, 2 * BLOCK));
     let stats = cache.stats();
     assert_eq!((stats.misses, stats.reads, stats.read_bytes), (0, 4, 6 * BLOCK as u64));
-    // A scan reads ahead of itself: that is for the threads.
+    // A scan prefetches, which is the I/O threads' work.
     let ticket = cache.read_with(&guard, 0, 12 * BLOCK as u32, 10, Pattern::Scan).unwrap();
     assert!(matches!(ticket, Access::WouldBlock(_)));
     gate.set(true);
@@ -380,7 +380,7 @@ fn prefetched_data_needs_no_wait() {
     }
     assert!(!is_in_memory(&cache, BLOCK, 1) && !is_in_memory(&cache, 5 * BLOCK, 1));
     assert_eq!((cache.stats().reads, cache.stats().misses), (1, 0));
-    // Beyond the segment's end nothing is fetched.
+    // No data beyond the segment's end is read.
     miss(&cache, 15 * BLOCK, 10, Pattern::Scan).wait().unwrap();
     assert_eq!(cache.stats().read_bytes, 4 * BLOCK as u64);
 }
@@ -392,7 +392,7 @@ fn awaited_reads_come_before_prefetches() {
     fetch(0);
     gate.wait_for_arrivals(1);
     [2, 4, 6].into_iter().for_each(fetch);
-    // One that nobody has asked for, and one that is to be fetched already.
+    // A read without any request, and one that is already queued.
     let waiters =
         [8, 6].map(|block| as_an_executor(miss(&cache, block * BLOCK, 10, Pattern::Point)));
     gate.set(true);
@@ -405,7 +405,7 @@ fn awaited_reads_come_before_prefetches() {
 
 #[test]
 fn prefetches_leave_a_thread_for_awaited_reads() {
-    // One that nobody has asked for, and one that is to be fetched already.
+    // A read without any request, and one that is already queued.
     for wanted in [8, 4] {
         let (cache, gate, _dir) = setup(2);
         [0, 2, 4].into_iter().for_each(|block| cache.prefetch(0, block * BLOCK as u32, BLOCK));
@@ -429,7 +429,7 @@ fn closing_the_cache_fails_its_waiters() {
     gate.wait_for_arrivals(1);
     let queued = as_an_executor(miss(&cache, 8 * BLOCK, 10, Pattern::Point));
     let waiters = [started, queued].map(thread::spawn);
-    // Closing waits for its thread, which is at the gate; those who wait needn't.
+    // Closing waits for its thread, which is at the gate; waiters do not.
     let closing = thread::spawn(move || drop(cache));
     for waiter in waiters {
         let error = waiter.join().unwrap().unwrap_err();
@@ -476,7 +476,7 @@ fn the_cache_thread_runs_deferred_closures() {
     for number in 0..200 {
         let (next, by) = doing.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(next, number);
-        assert_ne!(by, thread::current().id(), "those who defer don't pay for it");
+        assert_ne!(by, thread::current().id(), "the deferring thread does not run the closure");
     }
     drop(cache);
 }

@@ -1,4 +1,4 @@
-//! Random documents, updates and projections over few names and values, so that they meet often.
+//! Random documents, updates and projections over few names and values, so that paths often exist.
 
 use bson::{Bson, Document, doc};
 
@@ -33,7 +33,7 @@ pub fn name(rng: &mut Rng) -> String {
     rng.pick(&NAMES).to_owned()
 }
 
-/// A name that cannot be taken for an array's position.
+/// A name that is never an array position.
 pub fn plain_name(rng: &mut Rng) -> String {
     rng.pick(&NAMES[..4]).to_owned()
 }
@@ -55,7 +55,7 @@ pub fn value(rng: &mut Rng, depth: usize) -> Bson {
         0..=2 if depth > 0 => Bson::Document(document(rng, depth - 1)),
         3..=5 if depth > 0 => {
             let count = rng.below(4);
-            // Arrays of like elements, so that filters and positions find something.
+            // Arrays of similar elements, so that filters and positions often match.
             let alike = rng.below(3);
             let item = |rng: &mut Rng| match alike {
                 0 => scalar(rng),
@@ -82,7 +82,7 @@ pub fn stored(rng: &mut Rng) -> Document {
     doc
 }
 
-/// A path that is likely to lead somewhere in the document.
+/// A path that likely exists in the document.
 pub fn path_in(rng: &mut Rng, doc: &Document, dynamic: &[&str]) -> String {
     let mut parts = Vec::new();
     let mut here = Bson::Document(doc.clone());
@@ -206,7 +206,7 @@ fn operand(rng: &mut Rng, operator: &str) -> Bson {
     }
 }
 
-/// An operator that likely fits what a path leads to.
+/// An operator that likely suits the value at a path.
 fn operator_for(rng: &mut Rng, doc: &Document, path: &str) -> &'static str {
     const ANY: [&str; 15] = [
         "$set",
@@ -247,7 +247,7 @@ fn operator_for(rng: &mut Rng, doc: &Document, path: &str) -> &'static str {
     if rng.chance(85) { rng.pick(fitting) } else { rng.pick(&ANY) }
 }
 
-/// An operator document that fits the document more or less, and its array filters.
+/// An operator document that roughly suits the document, and its array filters.
 pub fn update(rng: &mut Rng, doc: &Document) -> (Document, Vec<Document>) {
     let dynamic: &[&str] = match rng.below(4) {
         0 => &["$[]", "$[x]", "$[y]"],
@@ -292,7 +292,7 @@ pub fn update(rng: &mut Rng, doc: &Document) -> (Document, Vec<Document>) {
     (update, filters)
 }
 
-/// What a projection is for.
+/// The use of a projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Find,
@@ -308,7 +308,7 @@ fn computed(rng: &mut Rng, doc: &Document) -> Bson {
     }
 }
 
-/// A specification that fits the document more or less.
+/// A specification that roughly suits the document.
 pub fn projection(rng: &mut Rng, doc: &Document, place: Place) -> Document {
     let inclusion = rng.chance(55);
     let mut spec = Document::new();

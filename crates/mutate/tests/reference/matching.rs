@@ -1,4 +1,4 @@
-//! The few filters that are generated, matched naively.
+//! A naive matcher for the few filters that are generated.
 
 use super::order::{compare, equal, rank};
 use bson::{Bson, Document};
@@ -20,7 +20,7 @@ pub fn value_matches(value: &Bson, condition: &Bson) -> bool {
     satisfies(&found, condition)
 }
 
-/// What a path reaches: the value itself and, of an array, its elements too.
+/// The values at a path: the value itself and, for an array, its elements too.
 fn collect(value: &Bson, path: &[&str], found: &mut Vec<Bson>) {
     let Some((name, rest)) = path.split_first() else {
         if let Bson::Array(items) = value {
@@ -68,7 +68,7 @@ fn satisfies(found: &[Bson], condition: &Bson) -> bool {
     })
 }
 
-/// The first place in an array of what the condition `{path: condition}` matched.
+/// The first array position that the condition `{path: condition}` matched.
 pub fn position(doc: &Document, field: &str, condition: &Bson) -> Option<usize> {
     match doc.get(field) {
         Some(Bson::Array(items)) => items.iter().position(|i| single(i, condition)),
@@ -76,7 +76,7 @@ pub fn position(doc: &Document, field: &str, condition: &Bson) -> Option<usize> 
     }
 }
 
-/// Whether an element by itself, not what it may hold, satisfies a condition.
+/// Whether an element itself, without its contents, satisfies a condition.
 pub fn single(value: &Bson, condition: &Bson) -> bool {
     satisfies(std::slice::from_ref(value), condition)
 }

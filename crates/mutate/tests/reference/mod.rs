@@ -1,5 +1,5 @@
-//! A slow and simple second opinion on updates and projections: works on owned documents, path by
-//! path, and shares nothing with what it judges, comparison and matching included.
+//! A slow and simple reference for updates and projections. It works on owned documents, path by path. It
+//! shares no code with the crate under test, comparison and matching included.
 
 #![allow(dead_code)]
 

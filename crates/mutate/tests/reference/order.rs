@@ -1,4 +1,4 @@
-//! The comparison order of the few types that are generated.
+//! The comparison order of the few generated types.
 
 use bson::{Bson, Document};
 use std::cmp::Ordering;
@@ -16,7 +16,7 @@ pub fn rank(value: &Bson) -> u8 {
     }
 }
 
-/// A number as a double: generated ones are small enough for that to be exact.
+/// A number as a double; generated numbers are small enough for this to be exact.
 pub fn number(value: &Bson) -> Option<f64> {
     match value {
         Bson::Int32(v) => Some(f64::from(*v)),

@@ -1,4 +1,4 @@
-//! Projections, one after the other: what is left out, what is computed, what is cut.
+//! Projections, one after the other: excluded, computed and sliced fields.
 
 use super::generate::Place;
 use super::matching::{matches, single};
@@ -15,7 +15,7 @@ enum Entry<'s> {
 
 type Path<'s> = Vec<&'s str>;
 
-/// Stands for an array's scalar that inclusion drops but a computed field replaces.
+/// Stands for a scalar in an array that inclusion drops but a computed field replaces.
 const HOLE: Bson = Bson::Undefined;
 
 /// The projected document; `None` where paths collide.
@@ -72,7 +72,8 @@ pub fn apply(doc: &Document, spec: &Document, place: Place) -> Option<Document> 
     Some(result)
 }
 
-/// Where the specification first mentions each part of a path: fields are made in that order.
+/// The positions at which the specification first mentions each part of a path: fields are created in that
+/// order.
 fn first_mentions(path: &Path<'_>, entries: &[(Path<'_>, Entry<'_>)]) -> Vec<usize> {
     let first = |end: usize| entries.iter().position(|(p, _)| p.get(..end) == path.get(..end));
     (1..=path.len()).map(|end| first(end).expect("the path itself")).collect()
@@ -115,7 +116,7 @@ fn is_inclusion(spec: &Document, place: Place) -> bool {
     }
 }
 
-/// Keeps the paths. Those that are computed keep only what they go through.
+/// Keeps the paths. Of computed paths it keeps only the containers.
 fn include(doc: &Document, paths: &[(&[&str], bool)]) -> Document {
     let mut result = Document::new();
     for (name, value) in doc {
@@ -229,7 +230,7 @@ fn elem_match(value: Option<&Bson>, condition: &Document) -> Option<Bson> {
     let found = items.iter().find(|item| match item {
         _ if operators => single(item, &Bson::Document(condition.clone())),
         Bson::Document(doc) => matches(doc, condition),
-        // An array is a document whose fields are its positions; none of them is asked for here.
+        // An array is a document whose fields are its positions; no condition names one of them here.
         Bson::Array(_) => matches(&Document::new(), condition),
         _ => false,
     })?;

@@ -1,5 +1,5 @@
-//! Update operators: each path is turned into the concrete paths that it means in this document, and
-//! these are changed one after the other.
+//! Update operators. Each path is expanded to the concrete paths that it selects in the document. These are
+//! changed one after the other.
 
 use super::matching::{matches, single, value_matches};
 use super::order::{compare, equal, number};
@@ -7,17 +7,17 @@ use bson::{Bson, Document};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The new document, or the codes of which an error must have one.
+/// The new document, or the error codes of which an error must have one.
 pub type Outcome = Result<Document, BTreeSet<i32>>;
 
-/// One operator on one path as the update has it.
+/// One operator on one path of the update.
 struct Op<'u> {
     name: &'u str,
     path: Vec<String>,
     operand: &'u Bson,
 }
 
-/// Applies an operator document. Only well-formed operands are expected.
+/// Applies an operator document, which must be well-formed.
 pub fn apply(
     doc: &Document,
     update: &Document,
@@ -86,7 +86,7 @@ pub fn apply(
     }
 }
 
-/// Whether one path is another one, or within it, or two want both names and filters at one place.
+/// Whether one path equals or contains another one, or two paths need both names and filters at one position.
 fn conflicting(paths: &[Vec<String>]) -> bool {
     let filtered = |part: &str| part.starts_with("$[");
     paths.iter().enumerate().any(|(i, a)| {
@@ -100,11 +100,11 @@ fn conflicting(paths: &[Vec<String>]) -> bool {
     })
 }
 
-/// What is left of the paths at every concrete place that they reach. Those of one place must not
-/// conflict, whether or not a filter in them finds anything there.
+/// The remaining path parts at each concrete position that the paths reach. Paths at one position must not
+/// conflict, even if a filter in them matches nothing there.
 type Claims = BTreeMap<Vec<String>, Vec<Vec<String>>>;
 
-/// Claims what a path of names reaches, by a rename that finds nothing to move too.
+/// Claims the positions of a path of names, also for a rename that finds no value.
 fn claim(claims: &mut Claims, path: &[String]) {
     for length in 0..=path.len() {
         let (place, rest) = path.split_at(length);
@@ -112,7 +112,7 @@ fn claim(claims: &mut Claims, path: &[String]) {
     }
 }
 
-/// What a path with `$`, `$[]` and `$[id]` means in a document.
+/// The concrete paths that `$`, `$[]` and `$[id]` select in a document.
 struct Expansion<'e> {
     filters: &'e [Document],
     position: Option<usize>,
@@ -193,7 +193,7 @@ fn compare_paths(a: &[String], b: &[String]) -> Ordering {
     a.len().cmp(&b.len())
 }
 
-/// What is to be done at a concrete path.
+/// The action at a concrete path.
 enum Action<'u> {
     Operator(&'u str, &'u Bson),
     Write(Bson),
@@ -227,7 +227,7 @@ fn rename<'u>(
     concrete.push((to, Action::Write(found)));
 }
 
-/// What a path finds, whether it goes through an array, whether something blocks it.
+/// The value at a path, whether the path traverses an array, and whether a scalar blocks it.
 fn walk(root: &Bson, path: &[String]) -> (Option<Bson>, bool, bool) {
     let (mut here, mut arrays) = (root, false);
     for part in path {
@@ -245,7 +245,7 @@ fn walk(root: &Bson, path: &[String]) -> (Option<Bson>, bool, bool) {
     (Some(here.clone()), arrays, false)
 }
 
-/// What an action makes of a value.
+/// The result of an action on a value.
 enum Change {
     Keep,
     Remove,
@@ -299,7 +299,7 @@ fn change(container: &mut Bson, path: &[String], action: &Action<'_>) -> Result<
     }
 }
 
-/// The value within new documents along the rest of its path.
+/// The value nested in new documents along the rest of its path.
 fn wrap(value: Bson, rest: &[String]) -> Bson {
     rest.iter().rev().fold(value, |inner, name| Bson::Document(bson::doc! { name: inner }))
 }

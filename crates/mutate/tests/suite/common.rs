@@ -1,13 +1,12 @@
 //! Documents in the shell's notation, for tables of cases.
 //!
 //! `{a: 1, "b c": [1.5, 7L, "x", null, true], d: {$set: …}}`; also `undefined`, `minKey`, `maxKey`,
-//! `/pattern/i`, `date(0)`, `ts(1, 2)`, `oid(7)`, `dec("1.5")`, `nan`, `inf`. A missing value is
-//! nothing.
+//! `/pattern/i`, `date(0)`, `ts(1, 2)`, `oid(7)`, `dec("1.5")`, `nan`, `inf`. An empty text is a missing value.
 
 use kauri_base::Timestamp;
 use kauri_bson::{Decimal128, DocBuf, Value};
 
-/// Reads one document.
+/// Parses one document.
 pub fn parse_doc(text: &str) -> DocBuf {
     match parse_value(text) {
         Value::Document(doc) => doc.into_buf(),
@@ -15,7 +14,7 @@ pub fn parse_doc(text: &str) -> DocBuf {
     }
 }
 
-/// Reads one value.
+/// Parses one value.
 pub fn parse_value(text: &str) -> Value<'static> {
     let mut parser = Parser { rest: text.trim() };
     let value = parser.value();
@@ -159,7 +158,7 @@ pub fn cases(table: &str) -> impl Iterator<Item = (usize, &str)> {
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// What a case must end in.
+/// The expected result of a case.
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
     /// This document, to the byte.
@@ -170,7 +169,7 @@ pub enum Outcome {
     Error(i32),
 }
 
-/// Splits a case at its arrow: what is given, what must come out, and a part of the error's message.
+/// Splits a case at its arrow: the input, the expected result, and a part of the error's message.
 pub fn split_case(line: &str) -> (Vec<&str>, Outcome, &str) {
     let (given, expected) = line.split_once(" -> ").unwrap_or_else(|| panic!("no arrow: {line}"));
     let given = given.split(" | ").map(str::trim).collect();
@@ -187,7 +186,7 @@ pub fn split_case(line: &str) -> (Vec<&str>, Outcome, &str) {
     }
 }
 
-/// Checks what a case gave: the document written, nothing written, or an error.
+/// Checks the result of a case: the document written, nothing written, or an error.
 pub fn check_outcome(
     line: usize,
     case: &str,

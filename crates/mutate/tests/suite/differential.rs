@@ -1,5 +1,5 @@
-//! Random updates and projections against the reference. `KAURI_SEED` repeats the case that a failure
-//! names, and takes the others from there.
+//! Random updates and projections compared with the reference. `KAURI_SEED` repeats the case that a failure
+//! names and continues from there.
 
 use crate::reference::generate::{self, Place, Rng};
 use crate::reference::{project, update};
@@ -13,7 +13,7 @@ const CASES: u64 = 40_000;
 
 const SEED: u64 = 0x6d75_7461_7465_2121;
 
-/// The first case's seed: a fixed one, or the one that a failure printed.
+/// The first case's seed: a fixed one, or the one in `KAURI_SEED`.
 fn seed() -> u64 {
     std::env::var("KAURI_SEED").map_or(SEED, |text| text.parse().expect("KAURI_SEED is a number"))
 }
@@ -24,7 +24,7 @@ fn raw(doc: &Document) -> DocBuf {
     DocBuf::from_vec(bytes).expect("what was written is framed")
 }
 
-/// Runs the cases, each with a seed of its own that is told if it fails.
+/// Runs the cases, each with its own seed. A failure prints the seed.
 fn run(name: &str, case: impl Fn(&mut Rng)) {
     let first = seed();
     for n in 0..CASES {
@@ -96,7 +96,7 @@ fn projections() {
             (Some(expected), Ok(actual)) => {
                 assert!(raw(&expected) == actual, "{case}\n  not {expected}");
             }
-            // A find $slice that collides is tried as an expression, and is none.
+            // A colliding `$slice` of a find is tried as an expression and rejected.
             (None, Err(31249 | 31250 | 40176 | 28667 | 28724 | 31252)) => {}
             (expected, _) => panic!("{case}\n  not {expected:?}"),
         }
@@ -122,9 +122,9 @@ fn apply_projection(doc: &Document, spec: &Document, place: Place) -> Result<Doc
     }
 }
 
-/// Most generated cases must succeed and do something, or the comparison says little.
+/// Most generated cases must succeed and have an effect; otherwise the comparison proves little.
 #[test]
-fn the_generator_makes_cases_that_matter() {
+fn the_generated_cases_are_significant() {
     let mut rng = Rng(7);
     let (mut changed, mut failed, mut projected) = (0, 0, 0);
     for _ in 0..2000 {

@@ -1,4 +1,4 @@
-//! Nonsense must end in an error, never in a panic: random specifications, damaged documents.
+//! Random specifications and damaged documents end in an error, never in a panic.
 
 use crate::reference::generate::{self, Rng};
 use kauri_base::Timestamp;
@@ -180,7 +180,7 @@ fn damaged_documents() {
         let projection = raw(&generate::projection(&mut rng, &intact, generate::Place::Find));
         let projection = Projection::parse(projection.as_doc(), None, &ParseCx::new());
         for _ in 0..=rng.below(3) {
-            // The frame stays: that much is sure of every document that gets here.
+            // The length and end are kept: every document that gets here has valid ones.
             let place = 4 + rng.below(bytes.len() - 5);
             bytes[place] = rng.next() as u8;
         }

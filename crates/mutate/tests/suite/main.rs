@@ -1,4 +1,4 @@
-//! The tests of updates and projections, in one program: it is linked once.
+//! Tests of updates and projections, in one program so that it is linked once.
 
 #[path = "../reference/mod.rs"]
 mod reference;

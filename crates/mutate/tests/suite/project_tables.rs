@@ -22,7 +22,7 @@ impl MetaSource for Meta {
     }
 }
 
-/// Runs `write` behind bytes that must stay.
+/// Runs `write` behind existing bytes, which must not change.
 fn written(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Option<DocBuf>> {
     let mut out = b"before".to_vec();
     let result = write(&mut out);
@@ -124,7 +124,7 @@ fn output_and_work_are_bounded() {
 }
 
 #[test]
-fn what_projections_say_of_themselves() {
+fn the_properties_of_projections() {
     let parse = |spec: &str| {
         Projection::parse(parse_doc(spec).as_doc(), Some(&MatchExpr::AlwaysTrue), &ParseCx::new())
             .unwrap()

@@ -35,7 +35,7 @@ fn apply(doc: &str, update: &str, filters: &str, filter: &str) -> Result<Option<
     let filter = parse_filter(filter);
     assert!(filter.matches_with_details(doc.as_doc(), &MatchCx::new(), &mut details)?);
     let cx = UpdateCx { matched_position: details.elem_match_key(), ..cx() };
-    // What stood in the buffer before must stay.
+    // The previous contents of the buffer must not change.
     let mut out = b"before".to_vec();
     let applied = update.apply(doc.as_doc(), &cx, &mut out);
     assert_eq!(&out[..6], b"before");
@@ -120,7 +120,7 @@ fn output_and_work_are_bounded() {
     let pads = "{$set: {\"a.1500000\": 1, \"b.1500000\": 1}}";
     let error = apply("{_id: 1, a: [], b: []}", pads, "[]", "{}").unwrap_err();
     assert_eq!(error.code().number(), 10334);
-    // An operation that is to end does so within an update of one large array.
+    // A killed operation ends within the update of one large array.
     let doc = kauri_bson::doc! { "_id" => 1, "a" => Value::array((0..5000).map(Value::Int32)) };
     let update = parse_update("{$inc: {\"a.$[x]\": 1}}", "[{x: {$gte: 0}}]").unwrap();
     let op = OperationContext::detached(Arc::new(SystemClock::new()));

@@ -1,5 +1,5 @@
-//! Updates and projections of many paths and long arrays: they end when their operation is killed, and their
-//! work grows with the size, not with its square.
+//! Updates and projections of many paths and long arrays. They end when their operation is killed, and their
+//! work is linear in the size.
 
 use kauri_base::probe::{assert_linear, killed_at};
 use kauri_base::{ErrorCode, Result, Timestamp};
@@ -9,7 +9,7 @@ use kauri_mutate::{ParseCx, ProjectCx, Projection, Update, UpdateCx};
 
 /// Elements and fields of the document.
 const COUNT: u32 = 20_000;
-/// The look at which operations are killed.
+/// The clock read at which operations are killed.
 const KILL_AT: u64 = 3;
 
 fn numbers(count: u32) -> Value<'static> {
@@ -25,7 +25,7 @@ fn fields(count: u32, of: impl Fn(u32) -> (String, Value<'static>)) -> DocBuf {
     })
 }
 
-/// `{f0: …, f1: …, …}` beside arrays of as many elements.
+/// `{f0: …, f1: …, …}` beside arrays with the same number of elements.
 fn document(count: u32) -> DocBuf {
     DocBuf::build(|out| {
         out.put("_id", 1);
@@ -38,7 +38,7 @@ fn document(count: u32) -> DocBuf {
     })
 }
 
-/// `[{x: {$lt: -1}}, …]`: none holds.
+/// `[{x: {$lt: -1}}, …]`: no branch matches.
 fn branches(count: u32, field: &str) -> Value<'static> {
     Value::array((0..count as i32).map(|at| {
         let below = doc! { "$lt" => -1 - at };

@@ -1,4 +1,4 @@
-//! The planner's tests and those of aggregation, in one program: it is linked once.
+//! Tests of the planner and of aggregation, in one program so that it is linked once.
 
 /// Random documents and filters.
 #[path = "../../../matcher/tests/reference/generate.rs"]

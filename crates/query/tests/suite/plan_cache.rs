@@ -1,4 +1,4 @@
-//! Plans are remembered after two trials, for as long as they stay good and the indexes stay.
+//! The plan cache: a plan is cached after two trials. It stays until it becomes bad or the indexes change.
 
 use crate::world::{World, raw};
 use bson::{Document, doc};
@@ -27,12 +27,12 @@ fn rows(world: &World, planned: Planned) -> usize {
 }
 
 #[test]
-fn remembers_what_is_good_for_as_long_as_it_is() {
+fn good_plans_stay_cached_until_they_become_bad() {
     let mut world = World::new(1);
     world.env.plans = Some(Arc::new(PlanCache::default()));
     world.create_index(&doc! { "key": { "a": 1 }, "name": "a" });
     world.create_index(&doc! { "key": { "b": 1 }, "name": "b" });
-    // Few have an a below 1000, few others a b above 1000.
+    // Few documents have `a` below 1000, few others `a.b` above 1000.
     for i in 0..1000 {
         world.insert(doc! { "a": i, "b": i });
         world.insert(doc! { "a": 1000, "b": 1000 + i });
@@ -43,12 +43,12 @@ fn remembers_what_is_good_for_as_long_as_it_is() {
         assert_eq!(planned.is_cached, cached, "round {round}");
         assert_eq!(rows(&world, planned), 1);
     }
-    // The same shape, but now the index on a leads through half of the collection.
+    // The same shape, but now the index on `a` scans half of the collection.
     let bad = doc! { "a": 1000, "b": { "$gte": 1999 } };
     let chosen = planned(&world, bad.clone());
     assert!(!chosen.is_cached && chosen.trials.len() == 2);
     assert_eq!(rows(&world, chosen), 1);
-    // Other shapes have plans of their own, and any change of the indexes ends all.
+    // Other shapes have their own plans, and any change of the indexes removes all plans.
     let other = |world: &World| planned(world, doc! { "a": 7, "b": 7 }).is_cached;
     assert_eq!([other(&world), other(&world), other(&world)], [false, false, true]);
     world.create_index(&doc! { "key": { "c": 1 }, "name": "c" });

@@ -1,4 +1,4 @@
-//! A collection on the in-memory engine with its indexes, and its documents as the tests know them.
+//! Fixture: a collection with indexes on the in-memory engine, and the documents that the tests expect in it.
 
 use bson::{Bson, Document, doc};
 use kauri_base::clock::{SeededRandom, SystemClock};
@@ -31,7 +31,7 @@ pub struct World {
     pub catalog: Catalog,
     pub ns: Namespace,
     pub env: QueryEnv,
-    /// The documents in the order in which they were inserted.
+    /// The documents in insertion order.
     pub docs: Vec<Document>,
     next_id: i32,
 }
@@ -56,7 +56,7 @@ impl World {
         self.catalog.collection(self.ns.as_str()).unwrap()
     }
 
-    /// Inserts a document unless an index refuses it.
+    /// Inserts a document unless an index rejects it.
     pub fn insert(&mut self, doc: Document) {
         let mut with_id = doc! { "_id": self.next_id };
         self.next_id += 1;
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// Creates an index if it is valid and the collection's documents allow it.
+    /// Creates an index if it is valid for the collection's documents.
     pub fn create_index(&mut self, spec: &Document) {
         let Ok(spec) = kauri_catalog::spec::normalise(raw(spec).as_doc(), false) else { return };
         let mut scope = self.backend.scope();
@@ -95,7 +95,7 @@ impl World {
         self.catalog.indexes_ready(&mut scope, &self.collection(), &ids, &[]).unwrap();
     }
 
-    /// The rows of the plan that the planner settles for, and how it explains itself.
+    /// The rows of the plan that the planner chooses, and its explanation.
     pub fn run(&self, query: &Query) -> Result<(Vec<Document>, String)> {
         let collection = self.collection();
         let mut op = self.op();
@@ -115,7 +115,7 @@ impl World {
         walked.map(|_| (rows, kauri_bson::shell_text(text.as_doc())))
     }
 
-    /// What is stored, in the order of the records.
+    /// The stored documents, in record order.
     pub fn stored(&self) -> Vec<Document> {
         let query = Query {
             hint: Some(plan::Hint::Natural(kauri_storage::Direction::Forward)),
@@ -124,7 +124,7 @@ impl World {
         self.run(&query).unwrap().0
     }
 
-    /// The paths that indexes begin with.
+    /// The first path of each index.
     pub fn leading_paths(&self) -> Vec<String> {
         let first = |index: &Arc<kauri_catalog::Index>| {
             index.definition().key.as_doc().first().map(|field| field.key().to_owned())
@@ -153,8 +153,8 @@ impl World {
     }
 }
 
-/// Whether an index refuses the document: it is there already, has arrays side by side, or a field
-/// in an array's document that may be meant by a position.
+/// Whether an index rejects the document: a duplicate key, parallel arrays, or a field in an array's document
+/// that may be an array position.
 pub fn is_refusal(error: &Error) -> bool {
     const AMBIGUOUS: i32 = 16746;
     matches!(error.code(), ErrorCode::DuplicateKey | ErrorCode::CannotIndexParallelArrays)

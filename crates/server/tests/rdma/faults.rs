@@ -1,4 +1,4 @@
-//! Clients over RDMA that lie, get nothing or lose their server: none costs anybody else anything.
+//! RDMA clients that are malicious, get no resources, or lose their server. Other sessions are not affected.
 
 use crate::leaks::used;
 use crate::raw::{Raw, ask_ping, ping, until};
@@ -11,19 +11,22 @@ use kauri_transport::ring::Fabric;
 use std::io::Write;
 
 pub const TESTS: &[crate::Test] = &[
-    ("a_faulty_client_ends_only_its_own_session", a_lying_client),
-    ("bytes_that_change_after_their_announcement_are_checked_as_used", changed_after_all),
-    ("a_client_may_withdraw_an_upgrade_until_it_has_used_the_ring", a_change_of_mind),
-    ("impossible_parameters_are_refused_and_the_session_goes_on", impossible_parameters),
+    ("a_faulty_client_ends_only_its_own_session", a_malicious_client),
+    (
+        "bytes_that_change_after_their_announcement_are_checked_as_used",
+        changed_after_the_announcement,
+    ),
+    ("a_client_may_withdraw_an_upgrade_until_it_has_used_the_ring", a_withdrawn_upgrade),
+    ("invalid_parameters_are_refused_and_the_session_continues", impossible_parameters),
     ("no_more_is_pinned_than_allowed", no_more_is_pinned_than_allowed),
     ("little_memory_that_may_be_locked", little_memory_that_may_be_locked),
-    ("a_server_that_dies_is_noticed", a_server_that_dies),
-    ("the_last_reply_comes_before_the_end", the_last_reply_comes_before_the_end),
-    ("both_sides_watch_whether_the_others_host_lives", both_sides_watch),
-    ("switched_off_it_is_refused", switched_off),
+    ("a_dead_server_is_noticed", a_server_that_dies),
+    ("the_last_reply_is_sent_before_the_end", the_last_reply_is_sent_before_the_end),
+    ("both_sides_detect_a_dead_host", both_sides_watch),
+    ("rdma_is_refused_if_disabled", switched_off),
 ];
 
-fn a_lying_client() {
+fn a_malicious_client() {
     let server = start("lies", &[]);
     let mut honest = server.open(Way::Rdma);
     type Lie = fn(&mut DialedEnd, [u8; 8]);
@@ -63,8 +66,8 @@ fn a_lying_client() {
     end.fabric().write(1 << 20, [&ping(), &[], &[]], 0x1000_0010);
     assert!(raw.ended());
     server.tells("RDMA session failed", 2);
-    // A ring that is not the client's own: its key, or its address. What the server writes there fails, as
-    // it would if there were no way to the client, and the session goes on with its stream.
+    // A ring that is not the client's: wrong key or wrong address. The server's write there fails as if the
+    // client were unreachable, and the session continues on its stream.
     let wrong: [(usize, u8); 2] = [(28, 0x55), (38, 0x55)];
     for (nth, (at, bits)) in wrong.into_iter().enumerate() {
         let mut raw = Raw::connect(&server);
@@ -76,7 +79,7 @@ fn a_lying_client() {
         assert!(raw.goes_on());
     }
     assert_eq!(server.status("rdma.failed"), 4);
-    // A queue pair that nobody has: the server's probe reaches nobody, and the client goes on elsewhere.
+    // A nonexistent queue pair: the server's probe is lost, and the client continues on another transport.
     let mut raw = Raw::connect(&server);
     let dialing = raw.dial();
     drop(raw.answer(&dialing, |parameters| parameters[12] ^= 0x80));
@@ -85,7 +88,7 @@ fn a_lying_client() {
     honest.command("admin", &doc! { "ping" => 1 }).unwrap();
 }
 
-fn changed_after_all() {
+fn changed_after_the_announcement() {
     let server = start("changes", &["--spinMicros", "1000"]);
     let mut lies = rig::liar::Lies::new(200);
     while lies.are_left() {
@@ -95,11 +98,11 @@ fn changed_after_all() {
         lies.tell(end.fabric(), probe, &|| raw.has_ended());
     }
     lies.check(&server);
-    eventually("all is given back", || used(&server) == [0; 4]);
+    eventually("all resources are freed", || used(&server) == [0; 4]);
     server.open(Way::Rdma).command("admin", &doc! { "ping" => 1 }).unwrap();
 }
 
-fn a_change_of_mind() {
+fn a_withdrawn_upgrade() {
     let server = start("mind", &[]);
     let mut raw = Raw::connect(&server);
     for round in 1..=3 {
@@ -113,7 +116,7 @@ fn a_change_of_mind() {
     let mut end = raw.switch();
     ask_ping(&mut end);
     raw.socket.write_all(&ping()).unwrap();
-    assert!(raw.ended(), "it has used the ring, and goes on with the stream");
+    assert!(raw.ended(), "the client used the ring, then the stream");
     server.tells("has left it", 1);
 }
 
@@ -121,7 +124,7 @@ fn impossible_parameters() {
     let server = start("parameters", &[]);
     let mut raw = Raw::connect(&server);
     let good = raw.dial().request();
-    // A GID that is not the client's: the kernel would look for it on the network.
+    // Another GID: the kernel would search for it on the network.
     let mut bytes = good.clone();
     bytes[55] ^= 1;
     let reply = raw.ask(&bytes);
@@ -136,7 +139,7 @@ fn impossible_parameters() {
         match round % 3 {
             0 => bytes.truncate(random as usize % bytes.len()),
             1 => bytes.extend_from_slice(&random.to_le_bytes()),
-            // Any byte but the key's, the address's and the GID's, which can be anything.
+            // Any byte except the key's, the address's and the GID's, which can be anything.
             _ => bytes[random as usize % 28] ^= (random >> 40) as u8 | 1,
         }
         let reply = raw.ask(&bytes);
@@ -145,7 +148,7 @@ fn impossible_parameters() {
                 assert_eq!(reply.as_doc().value("code").to_i64_saturating(), Some(2));
                 refused += 1;
             }
-            // A queue pair's number can be anybody's.
+            // Any queue pair number may exist.
             true => {
                 raw.socket.write_all(&ping()).unwrap();
                 assert!(raw.reply().is_some());
@@ -173,7 +176,7 @@ fn no_more_is_pinned_than_allowed() {
     let why = refusal(server.connect_by(Way::Rdma, ""));
     assert!(why.contains("--rdmaMemoryMB"), "{why}");
     assert_eq!(server.status("rdma.refusals.memory"), 1);
-    // Who does not require it goes on without.
+    // A client that does not require RDMA continues without it.
     let uri = format!("mongodb://{}:{}/?sharedMemory=off", address(), server.port);
     let mut fallen = Connection::open(&uri.parse().unwrap()).unwrap();
     assert!(fallen.fallback().unwrap().contains("--rdmaMemoryMB"));
@@ -202,7 +205,7 @@ fn little_memory_that_may_be_locked() {
     for connection in &mut connections {
         connection.command("admin", &doc! { "ping" => 1 }).unwrap();
     }
-    // Nor is there room for the pool: large messages go through the ring.
+    // There is no room for the pool either: large messages go through the ring.
     server.tells("Cannot pin memory for large messages over RDMA", 1);
     assert_eq!(server.status("rdma.pool.bytes"), 0);
     connections[0].command("test", &rig::insert(1, 3 << 20)).unwrap();
@@ -223,7 +226,7 @@ fn a_server_that_dies() {
     assert!(matches!(error, ClientError::Io(_)), "{error}");
 }
 
-fn the_last_reply_comes_before_the_end() {
+fn the_last_reply_is_sent_before_the_end() {
     let server = start("last", &[]);
     for _ in 0..20 {
         let mut connection = server.open(Way::Rdma);
@@ -236,13 +239,13 @@ fn the_last_reply_comes_before_the_end() {
     server.until("connections.active", 2);
     let mut other = server.open(Way::Unix);
     other.send("admin", &doc! { "shutdown" => 1 }).unwrap();
-    // That it shuts down is an answer too.
+    // The shutdown error is a reply, too.
     connection.receive().unwrap();
     let server = start("unwaited", &[]);
     suite::requests_without_replies_are_executed(&server, Way::Rdma);
 }
 
-/// The kernel's next look at the peer is seconds away, not minutes as for other connections.
+/// The kernel checks the peer again within seconds, not minutes as for other connections.
 fn both_sides_watch() {
     let server = start("watch", &[]);
     let _rdma = server.open(Way::Rdma);
@@ -268,7 +271,7 @@ fn switched_off() {
     let why = refusal(server.connect_by(Way::Rdma, ""));
     assert!(why.contains("nothing0"), "{why}");
     assert_eq!(server.status("rdma.refusals.noDevice"), 1);
-    // By an address that the device does not have.
+    // An address that the device does not have.
     let server = Server::start("address", &["--bind_ip", "127.0.0.1"]);
     let uri = format!("mongodb://127.0.0.1:{}/?rdma=require", server.port);
     let why = refusal(Connection::open(&uri.parse().unwrap()));

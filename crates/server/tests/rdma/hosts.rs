@@ -1,8 +1,8 @@
-//! Two hosts: what becomes of sessions when the network between them, or the clients' host, is gone.
+//! Sessions between two hosts when the network or the clients' host fails.
 //!
-//! tests/lab/two runs this program on each: `rdma_tests --server` and `rdma_tests --clients`. All of
-//! RDMA's traffic is UDP to one port; the clients' host cuts it off and lets it through again. TCP is
-//! left alone, and a session that pings over it all the time must not notice.
+//! tests/lab/two runs this program on each host: `rdma_tests --server` and `rdma_tests --clients`. All RDMA
+//! traffic is UDP to one port; the clients' host blocks and unblocks it. TCP is not blocked: a session over TCP
+//! pings all the time and must see no fault.
 
 use crate::leaks::{used, used_of};
 use crate::rig::process::within;
@@ -16,18 +16,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 27017;
-/// What a session survives.
+/// An outage that a session survives.
 const OUTAGE: Duration = Duration::from_secs(3);
-/// Within this both sides have given up a session whose packets don't come through.
+/// Within this time both sides give up a session whose packets are lost.
 const GIVEN_UP: Duration = Duration::from_secs(20);
-/// Within this the server has noticed that a client's host is gone: its keepalive's 20 s and some.
+/// Within this time the server notices that a client's host is gone: 20 s of its keepalive, and a margin.
 const NOTICED: Duration = Duration::from_secs(30);
-/// Between two looks of the server's host, which would take its only processor.
+/// Interval of the server host's checks, which would otherwise use its only processor.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The clients' own work; emulation is slow.
+/// Time limit of the clients' own work; emulation is slow.
 const CLIENTS: Duration = Duration::from_secs(240);
 
-/// The server's host: it serves until the clients say that their host dies, and then gives back what they had.
+/// The server's host. It serves until the clients' host is about to die, then frees the clients' resources.
 pub fn server() {
     let server = Server::start_at("two", PORT, &["--rdma", "require"]);
     let mut local = server.open(Way::Unix);
@@ -39,13 +39,16 @@ pub fn server() {
     };
     within(CLIENTS, PAUSE, "the clients come to their end", || dying(&mut local));
     let failures = server.process.told("RDMA session failed");
-    assert!(failures >= 1, "the log tells of the reply that did not come through");
+    assert!(failures >= 1, "the log reports the lost reply");
     let dead = Instant::now();
-    within(NOTICED, PAUSE, "all is given back", || {
+    within(NOTICED, PAUSE, "all resources are freed", || {
         local.command("admin", &doc! { "ping" => 1 }).unwrap();
         used(&server) == [0; 4]
     });
-    println!("two: all of a dead host's was given back after {} ms", dead.elapsed().as_millis());
+    println!(
+        "two: the resources of a dead host were freed after {} ms",
+        dead.elapsed().as_millis()
+    );
     assert_eq!(server.status("rdma.verbs.leaks"), 0);
     local.command("test", &find(1)).unwrap();
 }
@@ -64,22 +67,22 @@ fn over_tcp() -> Connection {
     connect("rdma=off").unwrap()
 }
 
-/// What goes wrong with packets of RDMA, in both directions, while it lives.
+/// A fault of RDMA packets in both directions, until it is dropped.
 struct Fault;
 
 impl Fault {
-    /// None comes through.
+    /// All packets are lost.
     fn cut() -> Fault {
         Fault::new("")
     }
 
-    /// One in so many is lost.
+    /// One packet in `one_in` is lost.
     fn losing(one_in: &str) -> Fault {
         Fault::new(&format!("action pass random netrand pipe {one_in}"))
     }
 
-    /// Packets that this action lets go on are lost. They go to a device that swallows them: of a packet
-    /// that is dropped on its way out Soft-RoCE hears, as it would not from a network.
+    /// Packets that this action passes on are lost. They go to a device that swallows them. Soft-RoCE would
+    /// notice a packet dropped on its way out; it does not notice a loss in the network.
     fn new(action: &str) -> Fault {
         for way in ["ingress", "egress"] {
             let words = format!(
@@ -127,12 +130,12 @@ impl Witness {
     fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         let worst = self.thread.join().expect("a session over TCP has noticed");
-        println!("two: the longest ping over TCP meanwhile took {} ms", worst.as_millis());
+        println!("two: the longest ping over TCP during the faults took {} ms", worst.as_millis());
         assert!(worst < Duration::from_secs(3), "a session over TCP has waited {worst:?}");
     }
 }
 
-/// The clients' host. It ends by being stopped.
+/// The clients' host. It is stopped at the end.
 pub fn clients() {
     eventually("the server listens", || connect("rdma=off").is_ok());
     let mut tcp = over_tcp();
@@ -166,7 +169,7 @@ fn every_request_is_a_frame(tcp: &mut Connection) {
     }
 }
 
-/// The right reply came, by the session that it was asked for.
+/// Checks that the reply to the find arrived intact, on the same session.
 fn is_answered(connection: &mut Connection) {
     let reply = connection.receive().unwrap().checked().unwrap();
     assert!(found(&reply) == crate::rig::payload(1000, 1));
@@ -185,7 +188,7 @@ fn lost_packets_are_sent_again(tcp: &mut Connection) {
     assert_eq!(status(tcp, "rdma.switched"), switched);
 }
 
-/// Has the next find take so long, sends it, and returns when the server is at it.
+/// Makes the next find take this long, sends it, and returns when the server executes it.
 fn ask_slowly(tcp: &mut Connection, connection: &mut Connection, millis: i32) {
     block(tcp, "find", millis);
     let before = status(tcp, "rdma.framesIn");
@@ -207,20 +210,20 @@ fn a_session_outlives_an_outage(tcp: &mut Connection) {
             cut
         };
         std::thread::sleep(OUTAGE);
-        assert!(connection.is_quiet(), "something has come through");
+        assert!(connection.is_quiet(), "a packet has arrived");
         drop(cut);
         is_answered(&mut connection);
     }
     assert_eq!(status(tcp, "rdma.switched"), switched);
 }
 
-/// What sessions use of the server's device.
+/// The use of the server's device by sessions.
 fn used_there(tcp: &mut Connection) -> [i64; 4] {
     used_of(|name| status(tcp, &format!("rdma.{name}")))
 }
 
 fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
-    eventually("those before have gone", || used_there(tcp) == [0; 4]);
+    eventually("earlier sessions have ended", || used_there(tcp) == [0; 4]);
     let [mut asking, mut waiting, mut idle] = [(); 3].map(|()| over_rdma());
     ask_slowly(tcp, &mut waiting, 1500);
     let cut = Fault::cut();
@@ -228,32 +231,35 @@ fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
     asking.send("test", &find(1)).unwrap();
     for (who, connection) in [("asks", &mut asking), ("waits for a reply", &mut waiting)] {
         let error = connection.receive().unwrap_err();
-        println!("two: who {who} hears after {} ms: {error}", began.elapsed().as_millis());
+        println!(
+            "two: the session that {who} fails after {} ms: {error}",
+            began.elapsed().as_millis()
+        );
         assert!(matches!(error, ClientError::Io(_)), "{error}");
         assert!(began.elapsed() < GIVEN_UP, "{:?}", began.elapsed());
     }
-    // The one that has nothing to say hears of it when it has.
+    // The idle session notices when it sends.
     let began = Instant::now();
     let error = idle.send("test", &find(1)).and_then(|_| idle.receive()).unwrap_err();
     assert!(matches!(error, ClientError::Io(_)), "{error}");
     assert!(began.elapsed() < GIVEN_UP, "{:?}", began.elapsed());
     drop([asking, waiting, idle]);
-    eventually("all is given back", || used_there(tcp) == [0; 4]);
-    // Who comes now has no RDMA, and is told so or goes on without.
+    eventually("all resources are freed", || used_there(tcp) == [0; 4]);
+    // A client that connects now has no RDMA; it gets an error or continues without it.
     let error = connect("rdma=require").unwrap_err();
     assert!(matches!(error, ClientError::Required(_) | ClientError::Io(_)), "{error}");
     let mut fallen = connect("rdma=auto").unwrap();
-    println!("two: meanwhile: {}", fallen.fallback().unwrap());
+    println!("two: without RDMA: {}", fallen.fallback().unwrap());
     fallen.command("admin", &doc! { "ping" => 1 }).unwrap();
     drop(cut);
     let mut connection = over_rdma();
     connection.send("test", &find(1)).unwrap();
     is_answered(&mut connection);
     drop(connection);
-    eventually("all is given back", || used_there(tcp) == [0; 4]);
+    eventually("all resources are freed", || used_there(tcp) == [0; 4]);
 }
 
-/// With sessions that are idle, that wait for a reply, and that are in the middle of a message.
+/// Ends the host with sessions that are idle, that wait for a reply, and that are in the middle of a message.
 fn die(tcp: &mut Connection) -> ! {
     let [idle, mut waiting, mut halfway] = [(); 3].map(|()| over_rdma());
     halfway.send_message(&crate::rig::message(&doc! { "ping" => 1 })[..20]).unwrap();

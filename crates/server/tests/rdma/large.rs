@@ -1,5 +1,5 @@
-//! Large messages over RDMA: they go in pieces through the pool, whoever lies about them harms nobody, and
-//! without the pool they go through the ring.
+//! Large messages over RDMA. They go in pieces through the pool, or through the ring if there is no pool. A
+//! malicious client harms only itself.
 
 use crate::raw::Raw;
 use crate::rig::{Server, Way, eventually, find, found, insert, message_to, payload};
@@ -15,15 +15,15 @@ pub const TESTS: &[crate::Test] = &[
     ("large_messages_go_in_pieces", large_messages_go_in_pieces),
     ("large_messages_share_a_small_pool", large_messages_share_a_small_pool),
     ("large_messages_without_a_pool_go_through_the_ring", without_a_pool),
-    ("who_lies_about_large_messages_ends_its_own_session", who_lies),
-    ("a_large_message_that_nobody_finishes_holds_nothing", nobody_finishes),
-    ("large_messages_that_nobody_waits_for_arrive", nobody_waits),
-    ("replies_that_nobody_takes_leave_others_half_of_the_pool", nobody_takes),
+    ("a_malicious_large_message_ends_only_its_own_session", malicious_large_messages),
+    ("an_unfinished_large_message_holds_no_memory", unfinished_large_messages),
+    ("large_messages_of_disconnected_clients_arrive", disconnects_after_sending),
+    ("unread_replies_leave_half_of_the_pool_to_others", unread_large_replies),
     ("bulk_inserts_of_small_documents_go_in_pieces", bulk_inserts),
 ];
 
 const LARGE: usize = 12 << 20;
-/// Most bytes of a piece.
+/// Maximum bytes of a piece.
 const PIECE: usize = 256 << 10;
 
 fn all_is_free(server: &Server) -> bool {
@@ -44,18 +44,18 @@ fn large_messages_go_in_pieces() {
     assert!(found(&reply) == payload(LARGE, 2));
     // A worker counts a frame after it was sent.
     let pieces = (LARGE / PIECE) as i64;
-    eventually("all is counted", || look()[1] - before[1] >= pieces);
+    eventually("all frames are counted", || look()[1] - before[1] >= pieces);
     let spent: Vec<_> = look().iter().zip(before).map(|(after, before)| after - before).collect();
     let [pieces_in, pieces_out, frames_in, frames_out, registrations] = spent[..] else { panic!() };
     assert!((pieces..pieces + 3).contains(&pieces_in), "{spent:?}");
     assert!((pieces..pieces + 3).contains(&pieces_out), "{spent:?}");
-    // The pieces' own, the offer, the small ones, and what is left of large ones.
+    // Frames of the pieces, the offer, the small messages, and the rest of large ones.
     assert!(frames_in <= pieces_in + 12 && frames_out <= pieces_out + 12, "{spent:?}");
     assert_eq!(registrations, 0);
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
 }
 
-/// More sessions with large messages at once than it has chunks: each gets its own.
+/// More sessions with large messages than the pool has chunks: each gets its own data.
 fn large_messages_share_a_small_pool() {
     let server = Arc::new(start("pool", &["--rdmaPoolMB", "1"]));
     assert_eq!(server.status("rdma.pool.bytes"), 4 * PIECE as i64);
@@ -88,7 +88,7 @@ fn large_messages_share_a_small_pool() {
     assert_eq!(done.load(Ordering::SeqCst), 12);
     assert!(server.status("rdma.pool.exhausted") > 0);
     assert!(server.status("rdma.piecesOut") > 0);
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
     assert_eq!(server.status("rdma.failed"), 0);
 }
 
@@ -102,7 +102,7 @@ fn without_a_pool() {
     connection.command("test", &insert(1, LARGE)).unwrap();
     assert!(found(&connection.command("test", &find(1)).unwrap()) == payload(LARGE, 1));
     assert_eq!(server.status("rdma.piecesIn") + server.status("rdma.piecesOut"), 0);
-    // Who offers zones all the same is no client of ours.
+    // A client that offers zones in spite of this is invalid.
     let mut raw = Raw::connect(&server);
     let mut end = raw.switch();
     offer(&mut end, END_OF_PROBE, [(1 << 40, 1); 2]);
@@ -113,10 +113,10 @@ fn without_a_pool() {
 
 const OFFER: u32 = 4 << 28 | 40;
 const PIECE_FRAME: u32 = 5 << 28 | 12;
-/// Where frames go after the probe.
+/// The ring offset after the probe.
 const END_OF_PROBE: u32 = 16;
 
-/// Offers zones of 1 MB that are not there: address and key of each.
+/// Offers invalid zones of 1 MB: address and key of each.
 fn offer(end: &mut DialedEnd, at: u32, zones: [(u64, u32); 2]) {
     let mut told = Vec::new();
     for (address, key) in zones {
@@ -127,15 +127,15 @@ fn offer(end: &mut DialedEnd, at: u32, zones: [(u64, u32); 2]) {
     end.fabric().write(at, [&[0; 8], &told, &[]], OFFER);
 }
 
-fn who_lies() {
+fn malicious_large_messages() {
     let server = start("liars", &[]);
     let mut honest = server.open(Way::Rdma);
     honest.command("test", &insert(1, LARGE)).unwrap();
     let go_on = |honest: &mut Connection| {
         assert!(found(&honest.command("test", &find(1)).unwrap()).len() == LARGE);
-        eventually("all is given back", || all_is_free(&server));
+        eventually("all resources are freed", || all_is_free(&server));
     };
-    // The device tells the server that it may not read there.
+    // The device denies the server the read.
     for (nth, zones) in [[(1 << 40, 1); 2], [(0, 0); 2]].into_iter().enumerate() {
         let mut raw = Raw::connect(&server);
         let mut end = raw.switch();
@@ -143,10 +143,10 @@ fn who_lies() {
         let length = (PIECE as u32).to_le_bytes();
         end.fabric().write(END_OF_PROBE + 48, [&[0; 8], &length, &[]], PIECE_FRAME);
         server.tells("RDMA session failed", nth + 1);
-        assert!(raw.ended(), "its request has been heard, and there is no other way for it");
+        assert!(raw.ended(), "its request has been received, and there is no other transport");
         go_on(&mut honest);
     }
-    // Pieces that can't be, and pieces before zones.
+    // Invalid pieces, and pieces without zones.
     for (nth, length) in [0, 4095, PIECE as u32 + 1, u32::MAX].into_iter().enumerate() {
         let mut raw = Raw::connect(&server);
         let mut end = raw.switch();
@@ -161,7 +161,7 @@ fn who_lies() {
     end.fabric().write(END_OF_PROBE, [&[0; 8], &[0, 0, 1, 0], &[]], PIECE_FRAME);
     assert!(raw.ended());
     server.tells("invalid zones", 5);
-    // A place for replies that the device does not let the server write to.
+    // A reply zone that the device does not let the server write.
     let mut raw = Raw::connect(&server);
     let mut end = raw.switch();
     offer(&mut end, END_OF_PROBE, [(1 << 40, 1); 2]);
@@ -176,8 +176,8 @@ fn who_lies() {
     go_on(&mut honest);
 }
 
-/// Clients that announce a message of 40 MB, send some of it, and stay or go.
-fn nobody_finishes() {
+/// Clients that announce a message of 40 MB, send a part of it, and stay or disconnect.
+fn unfinished_large_messages() {
     let server = start("unfinished", &["--rdmaPoolMB", "1"]);
     let mut kept = Vec::new();
     for round in 0..8 {
@@ -193,8 +193,8 @@ fn nobody_finishes() {
             kept.push((raw, end));
         }
     }
-    // As many sessions wait as there are chunks, and each chunk is free.
-    eventually("all is given back", || all_is_free(&server));
+    // As many sessions wait as there are chunks, and all chunks are free.
+    eventually("all resources are freed", || all_is_free(&server));
     server.until("rdma.sessions", 4);
     let mut connection = server.open(Way::Rdma);
     connection.command("test", &insert(1, LARGE)).unwrap();
@@ -202,24 +202,24 @@ fn nobody_finishes() {
     server.until("rdma.sessions", 1);
 }
 
-/// Clients that go as soon as they have sent their requests, which then lie in their own memory.
-fn nobody_waits() {
+/// Clients that disconnect right after sending their requests, whose data lies in their own memory.
+fn disconnects_after_sending() {
     let server = start("unwaited", &[]);
     for id in 0..10 {
         let mut connection = server.open(Way::Rdma);
         connection.send("test", &insert(id, 100_000 + 300_000 * (id as usize % 3))).unwrap();
     }
     let mut connection = server.open(Way::Unix);
-    eventually("all is there", || {
+    eventually("all documents are inserted", || {
         let count = connection.command("test", &doc! { "count" => "c" }).unwrap();
         count.as_doc().value("n").to_i64_saturating() == Some(10)
     });
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
 }
 
-/// Clients that ask for large replies and stay without taking them: what the server has kept for them is there
-/// when they go on, or free when they have gone.
-fn nobody_takes() {
+/// Clients that request large replies and do not receive them. The server keeps the data until they continue,
+/// or frees it when they disconnect.
+fn unread_large_replies() {
     let server = start("untaken", &["--rdmaPoolMB", "4"]);
     let mut honest = server.open(Way::Rdma);
     honest.command("test", &insert(1, LARGE)).unwrap();
@@ -229,7 +229,7 @@ fn nobody_takes() {
         // It has zones from its first large reply on.
         connection.command("test", &find(1)).unwrap();
     }
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
     let before = server.status("rdma.piecesOut");
     let mut gone = Vec::new();
     for connection in &mut lazy {
@@ -241,7 +241,7 @@ fn nobody_takes() {
         assert_eq!(end.send(&request, &[]), request.len());
         gone.push((raw, end));
     }
-    // Each has got what its zone takes, and what is not on its way is kept.
+    // Each client has got as much as its zone holds, and the rest is kept.
     server.until("rdma.piecesOut", before + 8 * 4);
     eventually("half is free", || free() >= 2 << 20);
     assert!(free() < 4 << 20, "nothing is kept");
@@ -255,7 +255,7 @@ fn nobody_takes() {
         assert!(found(&reply) == payload(LARGE, 1));
     }
     drop(gone);
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
     server.until("rdma.sessions", 5);
     assert_eq!(server.status("rdma.failed"), 0);
 }

@@ -1,4 +1,4 @@
-//! Clients over RDMA that go, at whatever step: nothing of them stays.
+//! RDMA clients that disconnect at any step leave no resources behind.
 
 use crate::raw::{Raw, ask_ping, ping};
 use crate::rig::{Server, Way, eventually};
@@ -10,11 +10,11 @@ use std::time::Instant;
 pub const TESTS: &[crate::Test] =
     &[("a_disconnect_at_any_step_leaves_nothing_behind", disconnect_at_any_step)];
 
-/// How many connect; KAURI_TEST_CONNECTS says otherwise.
+/// Number of connections; KAURI_TEST_CONNECTS overrides it.
 const CONNECTS: usize = 300;
 
-/// What sessions use of a server's device: bytes they pin, queue pairs, windows; and how many there are.
-/// It must be as before when they have gone. The status tells a count of the section `rdma`.
+/// The use of a server's device by sessions: pinned bytes, queue pairs, windows, and the number of sessions. It
+/// must return to its start value. `status` returns a count of the section `rdma`.
 pub fn used_of(mut status: impl FnMut(&str) -> i64) -> [i64; 4] {
     [
         status("verbs.pinnedBytes") - status("pool.bytes"),
@@ -28,15 +28,15 @@ pub fn used(server: &Server) -> [i64; 4] {
     used_of(|name| server.status(&format!("rdma.{name}")))
 }
 
-/// Every other one connects, changes over, asks once and goes in order; the others go at a step of the
-/// handshake that chance names. A few of these keep their end of the queue pair.
+/// Every second client upgrades, sends one request and disconnects properly. The others disconnect at a random
+/// step of the handshake. A few of these keep their end of the queue pair.
 fn disconnect_at_any_step() {
     let connects = std::env::var("KAURI_TEST_CONNECTS").ok().filter(|text| !text.is_empty());
     let connects = connects.map_or(CONNECTS, |text| text.parse().unwrap());
     let server = start("leaks", &[]);
-    // Once for each worker, for what stays for good.
+    // Once for each worker, to allocate permanent resources.
     drop([(); 4].map(|()| server.open(Way::Rdma)));
-    eventually("all is given back", || used(&server) == [0; 4]);
+    eventually("all resources are freed", || used(&server) == [0; 4]);
     server.until("connections.current", 1);
     let (before, descriptors) = (used(&server), server.descriptors());
     let (watched, switched) = (server.watched(), server.status("rdma.switched"));
@@ -76,7 +76,7 @@ fn disconnect_at_any_step() {
         kept.truncate(50);
     }
     let took = began.elapsed();
-    eventually("all is given back", || used(&server) == before);
+    eventually("all resources are freed", || used(&server) == before);
     println!(
         "{connects} connects in {took:?}, {:.0} a second",
         connects as f64 / took.as_secs_f64()

@@ -1,9 +1,9 @@
-//! Sessions over RDMA: run by scripts/lab in a guest with Soft-RoCE, with the program that KAURI names
-//! and on the address that KAURI_TEST_RDMA_ADDRESS names.
+//! Tests of sessions over RDMA. scripts/lab runs them in a guest with Soft-RoCE. KAURI names the program,
+//! KAURI_TEST_RDMA_ADDRESS the address.
 //!
-//! A program rather than a test target, so that a machine without a device can't pass it by skipping.
-//! `rdma_tests [PART-OF-A-NAME]`; its last line has the form of `cargo test`'s.
-//! `rdma_tests --server` and `rdma_tests --clients` are the two hosts of [`hosts`].
+//! This is a program rather than a test target, so that a machine without a device cannot skip the tests and
+//! pass. `rdma_tests [PART-OF-A-NAME]`; its last line has the form of `cargo test`'s. `rdma_tests --server` and
+//! `rdma_tests --clients` are the two hosts of [`hosts`].
 
 mod faults;
 mod hosts;

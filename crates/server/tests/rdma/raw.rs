@@ -1,4 +1,4 @@
-//! A client over RDMA that does each step by itself, as it likes.
+//! An RDMA client that performs each protocol step separately, valid or not.
 
 use crate::rig::{self, Server, address};
 use kauri_bson::{DocBuf, Value, doc};
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// A wait that is longer has failed.
+/// A longer wait is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn dialer() -> &'static Dialer {
@@ -36,7 +36,7 @@ impl Raw {
         dialer().prepare(self.socket.local_addr().unwrap().ip(), 7).unwrap()
     }
 
-    /// What the server says to a request with these parameters.
+    /// The server's reply to a request with these parameters.
     pub fn ask(&mut self, parameters: &[u8]) -> DocBuf {
         let parameters = Value::Binary { subtype: 0, bytes: parameters.into() };
         self.socket
@@ -60,7 +60,7 @@ impl Raw {
         Some(kauri_bson::Doc::from_bytes(parts.body).unwrap().to_buf())
     }
 
-    /// The server's answer to what `lie` has made of the parameters.
+    /// The server's reply to the parameters as `lie` has modified them.
     pub fn answer(&mut self, dialing: &Dialing, lie: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut parameters = dialing.request();
         lie(&mut parameters);
@@ -84,12 +84,12 @@ impl Raw {
         end
     }
 
-    /// Whether the session does, with its stream.
+    /// Whether the session continues on its stream.
     pub fn goes_on(&mut self) -> bool {
         self.socket.write_all(&ping()).is_ok() && self.reply().is_some()
     }
 
-    /// Whether the session has ended by now; the socket must not block.
+    /// Whether the session has ended; the socket must not block.
     pub fn has_ended(&self) -> bool {
         let read = (&self.socket).read(&mut [0; 1]);
         !matches!(read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)

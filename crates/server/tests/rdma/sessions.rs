@@ -1,4 +1,4 @@
-//! What every transport has to do, done over RDMA.
+//! The behaviour that every transport must have, over RDMA.
 
 use crate::leaks::used;
 use crate::raw::{Raw, until};
@@ -11,14 +11,14 @@ pub const TESTS: &[crate::Test] = &[
     ("the_same_while_workers_spin", the_same_while_workers_spin),
     ("a_request_and_its_reply_are_one_frame_each", one_frame_each),
     ("many_requests_in_a_row", many_requests_in_a_row),
-    ("a_request_that_comes_while_a_reply_waits", heard_while_a_reply_waits),
+    ("a_request_received_while_a_reply_waits", a_request_received_while_a_reply_waits),
     ("a_large_request_and_a_large_reply", a_large_request_and_a_large_reply),
-    ("messages_as_large_as_they_may_be", messages_as_large_as_they_may_be),
+    ("messages_of_the_maximum_size", messages_of_the_maximum_size),
     ("cursors_errors_and_many_sessions", many_sessions),
     ("the_same_over_every_transport_at_once", the_same_over_every_transport),
     ("a_thousand_sessions_with_a_request_in_flight_each", a_thousand_sessions),
-    ("what_a_request_costs", what_a_request_costs),
-    ("what_a_request_costs_while_workers_sleep", what_a_request_costs_asleep),
+    ("the_cost_of_a_request", the_cost_of_a_request),
+    ("the_cost_of_a_request_while_workers_sleep", the_cost_of_a_request_while_workers_sleep),
 ];
 
 pub fn start(name: &str, args: &[&str]) -> Server {
@@ -48,8 +48,8 @@ fn many_requests_in_a_row() {
     suite::many_requests_in_a_row(&start("row", &[]), Way::Rdma);
 }
 
-/// What is heard while a reply waits for credit is answered when that has gone, though nothing comes then.
-fn heard_while_a_reply_waits() {
+/// A request received while a reply waits for credit is answered after that reply, even without further events.
+fn a_request_received_while_a_reply_waits() {
     let server = start("heard", &[]);
     let mut other = server.open(Way::Tcp);
     other.command("test", &insert(1, 100_000)).unwrap();
@@ -64,7 +64,7 @@ fn heard_while_a_reply_waits() {
     let frames = server.status("rdma.framesIn");
     send(&mut end, insert(2, 10));
     server.until("rdma.framesIn", frames + 1);
-    // All that the ring holds is taken at once, and the rest fits into it.
+    // All data in the ring is consumed at once, and the rest fits into it.
     let sent = server.status("rdma.framesOut") as u64;
     until("what the ring holds", || end.look().is_ok() && end.counts().frames_in == sent);
     assert!(end.receive(&mut Vec::with_capacity(1 << 20)) > 40_000);
@@ -78,20 +78,20 @@ fn a_large_request_and_a_large_reply() {
     suite::a_large_request_and_a_large_reply(&start("large", &[]), Way::Rdma, "");
 }
 
-fn messages_as_large_as_they_may_be() {
-    suite::messages_as_large_as_they_may_be(&start("limits", &[]), Way::Rdma);
+fn messages_of_the_maximum_size() {
+    suite::messages_of_the_maximum_size(&start("limits", &[]), Way::Rdma);
 }
 
-/// One server, one suite: by TCP, by the Unix domain socket, and by a proxy that goes on over RDMA.
+/// One server and one suite: over TCP, over the Unix domain socket, and through a proxy that uses RDMA.
 fn the_same_over_every_transport() {
     let server = start("every", &[]);
     for way in [Way::Tcp, Way::Unix, Way::ProxyRdma] {
         suite::documents_of_all_sizes(&server, way, "");
     }
     suite::many_requests_in_a_row(&server, Way::ProxyRdma);
-    suite::messages_as_large_as_they_may_be(&server, Way::ProxyRdma);
+    suite::messages_of_the_maximum_size(&server, Way::ProxyRdma);
     suite::cursors_errors_and_many_sessions(&server, Way::ProxyRdma, 50);
-    // Nothing but what came by the proxy.
+    // Only sessions through the proxy.
     assert_eq!(server.status("rdma.switched"), server.status("rdma.offered"));
     assert_eq!(server.status("rdma.refused") + server.status("rdma.failed"), 0);
     let server = start("frames", &[]);
@@ -102,7 +102,7 @@ fn many_sessions() {
     suite::cursors_errors_and_many_sessions(&start("sessions", &[]), Way::Rdma, 100);
 }
 
-/// Bytes that all sessions together pin.
+/// Bytes pinned by all sessions together.
 pub fn pinned(server: &Server) -> i64 {
     used(server)[0]
 }
@@ -124,11 +124,11 @@ fn a_thousand_sessions() {
         connection.receive().unwrap().checked().unwrap();
     }
     drop(connections);
-    eventually("all is given back", || pinned(&server) == 0);
+    eventually("all resources are freed", || pinned(&server) == 0);
     assert_eq!(server.status("rdma.failed"), 0);
 }
 
-/// What 1,600 finds cost the server, by the counters of its device.
+/// The server's cost of 1,600 finds, by the counters of its device.
 fn spent(server: &Server, options: &str) -> impl Fn(&str) -> i64 {
     const COUNTERS: [&str; 8] = [
         "sendsPosted",
@@ -154,10 +154,10 @@ fn spent(server: &Server, options: &str) -> impl Fn(&str) -> i64 {
     }
 }
 
-fn what_a_request_costs() {
+fn the_cost_of_a_request() {
     let server = start("costs", &["--spinMicros", "10000000"]);
     let spent = spent(&server, "spinMicros=10000000");
-    // One post a reply; two that are ready at once may share one.
+    // One post per reply; two simultaneous replies may share one.
     assert_eq!(spent("sendRequests"), 1600);
     assert!((1584..=1600).contains(&spent("sendsPosted")), "{}", spent("sendsPosted"));
     assert!(spent("sendRequestsSignalled") <= 1600 / 32 + 1);
@@ -166,12 +166,12 @@ fn what_a_request_costs() {
     assert_eq!((spent("registrations"), spent("arms"), spent("channelEvents")), (0, 0, 0));
 }
 
-fn what_a_request_costs_asleep() {
+fn the_cost_of_a_request_while_workers_sleep() {
     let server = start("asleep", &[]);
     let spent = spent(&server, "spinMicros=0");
     assert_eq!(spent("sendRequests"), 1600);
     assert!(spent("completions") <= 1600 * 105 / 100, "{}", spent("completions"));
-    // Each look at the status makes the other sessions' worker sleep too.
+    // Each read of the status puts the other sessions' worker to sleep, too.
     assert!(spent("arms") <= 1600 * 105 / 100 + 100, "{}", spent("arms"));
     assert!(spent("channelEvents") <= spent("arms"));
     assert_eq!(spent("registrations"), 0);

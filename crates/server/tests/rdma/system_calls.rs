@@ -1,4 +1,4 @@
-//! What a request costs the server in system calls, as `strace` counts them.
+//! System calls of the server per request, counted by `strace`.
 
 use crate::rig::{Server, Way, find, found, insert};
 use crate::sessions::start;
@@ -12,10 +12,10 @@ pub const TESTS: &[crate::Test] = &[
 ];
 
 const REQUESTS: u64 = 400;
-/// What they do besides: their clocks, the end of the count.
+/// Maximum number of other calls: clocks, the end of the count.
 const BESIDES: u64 = REQUESTS / 10;
 
-/// The threads that serve. What others do, they do by the clock.
+/// The serving threads. Other threads make calls by the clock only.
 fn workers(server: &Server) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{}/task", server.process.child.id())).unwrap();
     let threads = threads.map(|thread| thread.unwrap().path());
@@ -30,7 +30,7 @@ fn workers(server: &Server) -> Vec<String> {
     ids
 }
 
-/// The workers' system calls during so many finds of 1 KB: all of them, and each by its name.
+/// The workers' system calls during this many finds of 1 KB: their sum, and each by name.
 fn calls(server: &Server, way: Way, options: &str) -> (u64, BTreeMap<String, u64>) {
     let mut connection = server.connect_by(way, options).unwrap();
     connection.command("test", &insert(1, 1000)).ok();
@@ -69,7 +69,7 @@ fn calls(server: &Server, way: Way, options: &str) -> (u64, BTreeMap<String, u64
     (total, by_name)
 }
 
-/// Between requests a worker that spins looks into epoll once in so many looks into its rings.
+/// Number of ring polls per epoll call of a spinning worker.
 const LOOKS_AN_EPOLL: i64 = 32;
 
 fn while_spinning() {

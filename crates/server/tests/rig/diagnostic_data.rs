@@ -1,4 +1,4 @@
-//! Reads files of diagnostic data as MongoDB's tools do, and knows nothing of what writes them.
+//! Reads files of diagnostic data as MongoDB's tools do, independently of the code that writes them.
 #![allow(dead_code, reason = "each program uses its part")]
 
 use flate2::read::ZlibDecoder;
@@ -10,15 +10,15 @@ use std::path::Path;
 /// Metrics by their dotted paths.
 pub type Sample = BTreeMap<String, i64>;
 
-/// What a file consists of.
+/// A part of a file.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Part {
-    /// About the server.
+    /// A document about the server.
     About(DocBuf),
     Chunk(Vec<Sample>),
 }
 
-/// The parts of a file, and how many bytes behind them are no document.
+/// The parts of a file, and the number of bytes behind them that are no document.
 pub fn parts(bytes: &[u8]) -> (Vec<Part>, usize) {
     let (mut all, mut rest) = (Vec::new(), bytes);
     while let Some(length) = rest.get(..4).map(|length| u32_at(length, 0) as usize) {
@@ -35,7 +35,7 @@ pub fn parts(bytes: &[u8]) -> (Vec<Part>, usize) {
     (all, rest.len())
 }
 
-/// The chunks of a file that is whole.
+/// The chunks of a complete file.
 pub fn chunks(file: &Path) -> Vec<Vec<Sample>> {
     let (parts, torn) = parts(&std::fs::read(file).unwrap());
     assert_eq!(torn, 0, "{}", file.display());
@@ -46,7 +46,7 @@ pub fn chunks(file: &Path) -> Vec<Vec<Sample>> {
     chunks.collect()
 }
 
-/// The metrics of a document, in its order.
+/// The metrics of a document, in order.
 pub fn metrics(doc: Doc<'_>) -> Vec<(String, i64)> {
     let mut all = Vec::new();
     walk(doc, "", &mut all);

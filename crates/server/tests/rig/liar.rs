@@ -1,7 +1,7 @@
-//! A client that changes the bytes of its requests when it has told the server of them already.
+//! A malicious client that changes the bytes of its requests after it has announced them to the server.
 //!
-//! It speaks the rings' protocol by itself (docs/design/rdma.md), since no end of ours would do that: a
-//! credit is told with bytes beside it, which land where a frame lies that was told of before.
+//! It implements the ring protocol itself (docs/design/rdma.md), because no client of this project can do this.
+//! It sends a credit with extra bytes, which overwrite a frame that was announced before.
 
 use super::{Server, eventually};
 use kauri_bson::{Doc, Value, doc};
@@ -15,17 +15,17 @@ const STREAM: u32 = 1 << 28;
 const CREDIT: u32 = 2 << 28;
 const PROBE: u32 = 3 << 28;
 const TEXT_BYTES: usize = 11_000;
-/// Changed requests have ids beyond this.
+/// Changed requests have ids above this.
 const OTHER_ID: i32 = 1_000_000;
 
-/// Where a frame of so many bytes begins that comes after this position, and where it ends.
+/// The offset of the next frame of this length after this position, and the position after it.
 fn place(position: u64, length: u32) -> (u32, u64) {
     let (at, length) = (position % RING_BYTES, u64::from(length));
     let start = if at + length <= RING_BYTES { position } else { position + RING_BYTES - at };
     ((start % RING_BYTES) as u32, start + length.next_multiple_of(16))
 }
 
-/// Its end of the rings.
+/// The client's end of the rings.
 struct Liar<'f, F> {
     fabric: &'f mut F,
     sent: u64,
@@ -41,7 +41,7 @@ impl<F: Fabric> Liar<'_, F> {
         self.fabric.write(offset, [parts[0], parts[1], &[]], immediate);
     }
 
-    /// A frame in the ring, and word of it. Where its bytes lie.
+    /// Writes a frame into the ring and signals it. Returns the offset of its bytes.
     fn announce(&mut self, kind: u32, bytes: &[u8]) -> u32 {
         let length = FRAME_HEADER_BYTES + bytes.len() as u32;
         let (offset, end) = place(self.sent, length);
@@ -52,14 +52,14 @@ impl<F: Fabric> Liar<'_, F> {
         offset + FRAME_HEADER_BYTES
     }
 
-    /// Other bytes in the ring, and word of nothing new.
+    /// Overwrites bytes in the ring without signalling a frame.
     fn change(&mut self, offset: u32, bytes: &[u8]) {
         let told = (self.consumed / 16) as u32 & 0x1_ffff;
         let frames = (self.consumed_frames as u32 & 0x7ff) << 17;
         self.write(offset, [bytes, &[]], CREDIT | frames | told);
     }
 
-    /// The bytes of the next frame that is not a credit, if one has come.
+    /// The bytes of the next frame that is not a credit, if one has arrived.
     fn receive(&mut self) -> Option<Vec<u8>> {
         while let Some(immediate) = self.fabric.next_immediate() {
             self.consumed_frames += 1;
@@ -86,28 +86,28 @@ fn find(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(part.len()).position(|window| window == part).unwrap()
 }
 
-/// What was announced, and what it is changed to from this place on.
+/// The announced message, and the bytes that replace it from this offset on.
 fn lie(round: i32) -> (Vec<u8>, usize, Vec<u8>) {
     let old = request(round, "a");
     let text = find(&old, b"\x02x\0");
     let (at, new) = match round % 6 {
-        // Another document, as good as the first.
+        // Another valid document.
         0 => (text + 7, b"b".repeat(TEXT_BYTES)),
-        // A string that ends beyond the document; an element of no type.
+        // A string that ends outside the document; an element with an invalid type.
         1 => (text + 3, 0x7fff_0000u32.to_le_bytes().to_vec()),
         2 => (text, vec![0x99]),
         // Another command.
         3 => (find(&old, b"insert"), b"delete".to_vec()),
-        // A message that cannot be so short.
+        // A message shorter than any valid one.
         4 => (0, 5u32.to_le_bytes().to_vec()),
-        // Another document by its id.
+        // Another document, by its id.
         _ => (find(&old, b"\x10_id\0") + 5, (round + OTHER_ID).to_le_bytes().to_vec()),
     };
     (old, at, new)
 }
 
-/// What became of the rounds, each a request that is changed while the server may be at it. Ends when
-/// the session does. `round` goes on where it was.
+/// The results of the rounds; each changes a request while the server may process it. Ends with the session.
+/// `round` continues its count.
 fn session<F: Fabric>(
     fabric: &mut F,
     probe: [u8; 8],
@@ -152,7 +152,7 @@ fn session<F: Fabric>(
     outcomes
 }
 
-/// A peer that lies, as often as that: each session runs `with` its fabric until it ends.
+/// A malicious peer with this many rounds: `with` runs each session over its fabric until it ends.
 pub struct Lies {
     pub round: i32,
     pub rounds: i32,
@@ -180,8 +180,8 @@ impl Lies {
         }
     }
 
-    /// Nothing is stored that was not checked: every document is one that was announced, or what it was
-    /// changed to, or of both a letter here and there.
+    /// Only checked documents are stored: each is an announced one, its replacement, or a mixture of both,
+    /// letter by letter.
     pub fn check(&self, server: &Server) {
         let mut connection = server.open(super::Way::Unix);
         let (mut stored, mut changed, mut id) = (0, 0, -1);

@@ -1,4 +1,4 @@
-//! What the tests of sessions begin with: a server of their own, clients, and what is asked of it.
+//! Fixtures for session tests: a server, clients, and the commands that they send.
 #![allow(dead_code, reason = "each program uses its part")]
 
 pub mod diagnostic_data;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The program; under another one that checks it, if the environment names that.
+/// The program; the environment may name a checking program that runs it.
 pub fn kauri() -> Command {
     let built = option_env!("CARGO_BIN_EXE_kauri").map(str::to_owned);
     let program = built.or_else(|| std::env::var("KAURI").ok()).expect("KAURI: the program's path");
@@ -28,14 +28,14 @@ pub fn kauri() -> Command {
     command
 }
 
-/// How a client reaches the server. With the fast ones nothing else will do.
+/// The way in which a client reaches the server. The fast ways accept no fallback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     Tcp,
     Unix,
     SharedMemory,
     Rdma,
-    /// TCP to a proxy on this host, which goes on over RDMA and nothing else.
+    /// TCP to a proxy on this host, which uses only RDMA.
     ProxyRdma,
 }
 
@@ -48,12 +48,12 @@ impl Way {
         }
     }
 
-    /// Whether what it carries goes through rings.
+    /// Whether its messages go through rings.
     pub fn has_frames(self) -> bool {
         matches!(self, Way::SharedMemory | Way::Rdma | Way::ProxyRdma)
     }
 
-    /// What the client's connection says that it goes through.
+    /// The transport that the client's connection reports.
     fn transport(self) -> Transport {
         match self {
             Way::Tcp | Way::ProxyRdma => Transport::Tcp,
@@ -64,19 +64,19 @@ impl Way {
     }
 }
 
-/// The address that the server listens on besides its Unix domain socket.
+/// The address on which the server listens beside its Unix domain socket.
 pub fn address() -> String {
     std::env::var("KAURI_TEST_RDMA_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned())
 }
 
-/// A user without rights.
+/// A user without privileges.
 const NOBODY: u32 = 65534;
 
 pub struct Server {
     pub process: Process,
     pub place: PathBuf,
     pub port: u16,
-    /// The proxy before it and its port, once somebody has asked for it.
+    /// The proxy before it and its port; started at first use.
     proxy: OnceLock<(Process, u16)>,
 }
 
@@ -85,7 +85,7 @@ impl Server {
         Server::start_by(kauri(), name, args)
     }
 
-    /// The same as a user without rights, with this much memory that it may lock.
+    /// The same as a user without privileges, with this limit of locked memory.
     pub fn start_with_memlock(name: &str, bytes: u64, args: &[&str]) -> Server {
         let mut command = Command::new("prlimit");
         command.arg(format!("--memlock={bytes}:{bytes}")).arg(kauri().get_program());
@@ -94,7 +94,7 @@ impl Server {
         Server::start_by(command, name, args)
     }
 
-    /// On a port that is known beforehand.
+    /// Starts on a given port.
     pub fn start_at(name: &str, port: u16, args: &[&str]) -> Server {
         Server::start_by_at(kauri(), name, port, args)
     }
@@ -129,14 +129,14 @@ impl Server {
         Process::start(&mut program)
     }
 
-    /// Kills it, and starts it on the same directory and port.
+    /// Kills the server and restarts it on the same directory and port.
     pub fn restart(&mut self, args: &[&str]) {
         let _ = self.process.child.kill();
         let _ = self.process.child.wait();
         self.process = Server::serve(kauri(), &self.place, self.port, args);
     }
 
-    /// The port of the proxy before it. No session of it rests.
+    /// The port of the proxy before the server. The proxy keeps no idle sessions.
     fn proxy(&self) -> u16 {
         let (_, port) = self.proxy.get_or_init(|| {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -161,7 +161,7 @@ impl Server {
         Connection::open(&self.uri(options)).unwrap()
     }
 
-    /// Connects this way and no other.
+    /// Connects in this way only.
     pub fn connect_by(&self, way: Way, options: &str) -> Result<Connection, ClientError> {
         let socket = self.socket().display().to_string().replace('/', "%2F");
         let tcp = format!("{}:{}", address(), self.port);
@@ -182,23 +182,23 @@ impl Server {
         self.connect_by(way, "").unwrap()
     }
 
-    /// The same as [`status`], by a connection of its own.
+    /// The same as [`status`], on a separate connection.
     pub fn status(&self, path: &str) -> i64 {
         status(&mut self.connect("sharedMemory=off"), path)
     }
 
-    /// Frames and credit frames, in and out, through the rings of this way's transport.
+    /// Frames and credit frames, in and out, through the rings of this transport.
     pub fn counts(&self, way: Way) -> [i64; 4] {
         ["framesIn", "framesOut", "creditsIn", "creditsOut"]
             .map(|count| self.status(&format!("{}.{count}", way.section())))
     }
 
-    /// Waits until a number of `serverStatus` is this.
+    /// Waits until a number of `serverStatus` has this value.
     pub fn until(&self, path: &str, expected: i64) {
         eventually(path, || self.status(path) == expected);
     }
 
-    /// Waits until the log has these words so often.
+    /// Waits until the log has these words this many times.
     pub fn tells(&self, words: &str, times: usize) {
         self.process.tells(words, times);
     }
@@ -207,10 +207,10 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.child.id())).unwrap().count()
     }
 
-    /// Descriptors that its workers watch.
+    /// Number of descriptors that the workers watch.
     pub fn watched(&self) -> usize {
         let infos = std::fs::read_dir(format!("/proc/{}/fdinfo", self.process.child.id())).unwrap();
-        // One that is closed meanwhile watches nothing.
+        // A descriptor that is closed in between watches nothing.
         let texts = infos.map(|info| std::fs::read_to_string(info.unwrap().path()));
         let lines = |text: String| text.lines().filter(|line| line.starts_with("tfd:")).count();
         texts.map(|text| text.map_or(0, lines)).sum()
@@ -225,7 +225,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Its directory goes after it.
+        // The process ends before its directory is removed.
         let _ = self.process.child.kill();
         let _ = self.process.child.wait();
         if std::thread::panicking() {
@@ -288,7 +288,7 @@ pub fn message_to(database: &str, command: &DocBuf) -> Vec<u8> {
     message
 }
 
-/// Has the next command of this name take so long.
+/// Makes the next command of this name take this long.
 pub fn block(connection: &mut Connection, name: &str, millis: i32) {
     let command = DocBuf::build(|out| {
         out.put("configureFailPoint", "failCommand");

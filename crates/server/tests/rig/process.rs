@@ -1,17 +1,17 @@
-//! A `kauri` that serves or passes on, until it is dropped, and what it logs.
+//! A `kauri serve` or `kauri proxy` process, stopped when dropped, and its log.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Waits until it is so; it must be within a minute.
+/// Waits until the condition holds, at most a minute.
 #[track_caller]
 pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
     within(Duration::from_secs(60), Duration::from_millis(1), what, is_so);
 }
 
-/// Looks again and again whether it is so, with a pause that leaves what it waits for the processor.
+/// Polls the condition, with a pause that leaves the processor to others.
 #[track_caller]
 pub fn within(patience: Duration, pause: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let ends = Instant::now() + patience;
@@ -28,7 +28,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it, and waits until it listens.
+    /// Starts the process and waits until it listens.
     pub fn start(command: &mut Command) -> Process {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut told = String::new();
@@ -52,7 +52,7 @@ impl Process {
         self.log.lock().unwrap().matches(words).count()
     }
 
-    /// Prints the end of the log: why a test has failed may stand there.
+    /// Prints the end of the log, which may explain a failed test.
     pub fn show_log(&self) {
         const LINES: usize = 60;
         let log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -60,7 +60,7 @@ impl Process {
         lines.iter().skip(lines.len().saturating_sub(LINES)).for_each(|line| println!("{line}"));
     }
 
-    /// Waits until the log has these words so often.
+    /// Waits until the log has these words this many times.
     pub fn tells(&self, words: &str, times: usize) {
         eventually(words, || self.told(words) >= times);
     }

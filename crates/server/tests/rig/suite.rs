@@ -1,4 +1,4 @@
-//! What every transport has to do for its sessions.
+//! The behaviour that every transport must have.
 
 use super::{Server, Way, eventually, find, found, insert, payload};
 use kauri_base::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX};
@@ -9,7 +9,7 @@ use kauri_wire::MsgWriter;
 const SIZES: [usize; 12] =
     [0, 1, 100, 1000, 4000, 16_300, 65_500, 65_536, 70_000, 300_000, 5 << 20, (16 << 20) - 100];
 
-/// They come back as they were, and nothing of it goes by a socket that should not.
+/// The documents come back unchanged, and no part of them goes through a socket of another transport.
 pub fn documents_of_all_sizes(server: &Server, way: Way, options: &str) {
     let mut connection = server.connect_by(way, options).unwrap();
     connection.command("test", &doc! { "drop" => "c" }).ok();
@@ -24,7 +24,7 @@ pub fn documents_of_all_sizes(server: &Server, way: Way, options: &str) {
         assert!(found(&reply) == payload(bytes, id), "{bytes} bytes, {options}");
     }
     if way.has_frames() {
-        // Each look at the status is a connection over the socket: hello and two looks a piece.
+        // Each read of the status is a connection over the socket: hello and two commands each.
         assert!(socket_sends() - before <= 16);
         assert!(server.counts(way)[0] - frames[0] >= 24);
     }
@@ -36,7 +36,7 @@ pub fn a_request_and_its_reply_are_one_frame_each(server: &Server, way: Way) {
     // A worker counts a frame after it was sent.
     let settled = || {
         let mut counts = [0; 4];
-        eventually("all is counted", || {
+        eventually("all frames are counted", || {
             counts = server.counts(way);
             counts[0] == counts[1]
         });
@@ -54,7 +54,7 @@ pub fn many_requests_in_a_row(server: &Server, way: Way) {
     let mut connection = server.open(way);
     connection.command("test", &doc! { "drop" => "c" }).ok();
     connection.command("test", &insert(1, 20_000)).unwrap();
-    // More than both rings hold: the server waits for credit while requests are still coming.
+    // More than both rings hold: the server waits for credit while requests still arrive.
     let filler = "x".repeat(900);
     let mut command = find(1);
     command = DocBuf::build(|out| {
@@ -74,7 +74,7 @@ pub fn a_large_request_and_a_large_reply(server: &Server, way: Way, options: &st
     connection.command("test", &doc! { "drop" => "c" }).ok();
     connection.command("test", &insert(1, 12 << 20)).unwrap();
     connection.send("test", &find(1)).unwrap();
-    // The server has filled the ring, and waits for credit.
+    // The server has filled the ring and waits for credit.
     server.until("connections.active", 2);
     eventually("the ring is full", || {
         let before = server.counts(way)[1];
@@ -113,20 +113,20 @@ pub fn cursors_errors_and_many_sessions(server: &Server, way: Way, sessions: usi
     server.until(&section, 0);
 }
 
-/// A client that goes as soon as it has sent its request.
+/// A client that disconnects right after sending its request.
 pub fn requests_without_replies_are_executed(server: &Server, way: Way) {
     for id in 0..20 {
         let mut connection = server.open(way);
         connection.send("test", &insert(id, 100)).unwrap();
     }
     let mut connection = server.open(Way::Unix);
-    eventually("all are there", || {
+    eventually("all documents are inserted", || {
         let reply = connection.command("test", &doc! { "count" => "c" }).unwrap();
         reply.as_doc().value("n").to_i64_saturating() == Some(20)
     });
 }
 
-/// An insert of these documents as one message with a sequence, however long.
+/// An insert of these documents as one message with a document sequence of any length.
 fn insert_sequence(documents: &[DocBuf]) -> Vec<u8> {
     let mut message = Vec::new();
     let writer = MsgWriter::begin(&mut message, 1, 0, 0);
@@ -139,11 +139,11 @@ fn insert_sequence(documents: &[DocBuf]) -> Vec<u8> {
     message
 }
 
-/// The largest message that there may be goes through, and its documents come back, as large as a reply's
-/// may be. One byte more ends the session.
-pub fn messages_as_large_as_they_may_be(server: &Server, way: Way) {
+/// The largest valid message is accepted, and its documents come back in the largest possible reply. One byte
+/// more ends the session.
+pub fn messages_of_the_maximum_size(server: &Server, way: Way) {
     let document = |id: i32, bytes: usize| {
-        // Length and end, and the elements: int32 `_id`, binary `x`.
+        // Length and end, then the elements: int32 `_id`, binary `x`.
         let value = payload(bytes - 5 - 9 - 8, id as usize);
         doc! { "_id" => id, "x" => Value::Binary { subtype: 0, bytes: value.into() } }
     };
@@ -175,7 +175,7 @@ pub fn messages_as_large_as_they_may_be(server: &Server, way: Way) {
         assert!(spent[0] >= 4 && spent[1] >= 4, "{spent:?}");
     }
     let (message, _) = whole(MESSAGE_BYTES_MAX + 1);
-    // What it thinks of the length it may say while the rest is still being sent.
+    // The server may reject the length while the rest is still being sent.
     let sent = connection.send_message(&message);
     assert!(sent.is_err() || connection.receive().is_err());
     server.open(way).command("admin", &doc! { "ping" => 1 }).unwrap();

@@ -1,6 +1,6 @@
-//! `kauri bench run`: that it measures what its run file says, in turns, that what it writes is there with the
-//! contents that the workload says, and that a server that is not as the file says is not touched. How fast
-//! anything was is not looked at.
+//! `kauri bench run` measures what its run file says, alternating between servers. The records that it writes
+//! have the contents that the workload defines. A server that does not match the run file is not changed. Speed
+//! is not checked.
 
 use crate::rig::{self, Server, eventually};
 use kauri_bench::workload::record::{InsertOrder, KeyNames};
@@ -20,7 +20,7 @@ impl Place {
         Place(path)
     }
 
-    /// The command that runs this file, and writes its figures beside it.
+    /// The command that runs this run file and writes its figures beside it.
     fn bench(&self, file: &str) -> Command {
         std::fs::write(self.0.join("run.toml"), file).unwrap();
         let mut kauri = rig::kauri();
@@ -63,7 +63,7 @@ fn records(connection: &mut Connection) -> i64 {
     count.as_doc().value("n").to_i64_saturating().unwrap()
 }
 
-/// The page and its plots: as many as are expected, and nothing that a label could have become or that lies elsewhere.
+/// The page and its plots: as many as expected, without markup from a label and without external references.
 fn check_page(place: &Place, name: &str, expected: RangeInclusive<usize>) {
     let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
     assert!(page.contains(&format!("<h1>{name}</h1>")), "{page}");
@@ -94,7 +94,7 @@ fn check_page(place: &Place, name: &str, expected: RangeInclusive<usize>) {
     assert!(page.contains("<pre>an &lt;echo&gt; &amp; more\n</pre>"), "{page}");
 }
 
-/// One server by two of its addresses.
+/// The same server by two of its addresses.
 fn servers(server: &Server) -> String {
     format!(
         "[[server]]\nlabel = 'socket'\ntransport = 'unix'\ntopology = 'standalone'\nengine = 'pmlog'\n\
@@ -124,8 +124,8 @@ fn workloads_run_in_turns_over_two_transports() {
     command.arg("--append").arg(place.0.join("beside.txt"));
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", told(&output));
-    // A workload has throughput, that by threads, latencies of two kinds and ratios for each number of threads;
-    // of E's few inserts there may be none.
+    // For each number of threads, a workload has throughput, throughput by threads, latencies of two kinds and
+    // ratios. E may have no inserts.
     check_page(&place, "&lt;T&gt; &amp; more", 15..=17);
     let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
     assert!(page.contains(">a &lt;paper&gt;</td><td>314.0</td><td>1592</td>"), "{page}");
@@ -164,7 +164,7 @@ fn workloads_run_in_turns_over_two_transports() {
             }
         }
     }
-    // The last one's: what was loaded, what was inserted while it counted, and what before and after.
+    // The last workload's records: loaded, inserted while counted, inserted before and after.
     let mut connection = server.connect("");
     assert!(records(&mut connection) as f64 >= 300.0 + inserted);
     let all = doc! { "find" => "usertable", "batchSize" => 10_000, "singleBatch" => true };
@@ -212,8 +212,8 @@ fn phases_are_parts_of_their_measurement() {
     let rounds: Vec<_> = rounds.collect();
     assert_eq!(rounds.len(), 2 * 2 * 2);
     for round in rounds {
-        // A thousand a second, a tenth of one each; what waited before, at most since the warm-up began, is
-        // made up for.
+        // A thousand per second, a tenth of these for each; delays since the start of the warm-up may be made
+        // up for.
         let (mut allowed, mut operations) = (60.0, 0.0);
         for phase in list(round, "phases") {
             assert!((number(phase, "seconds") - 0.1).abs() < 1e-9, "{phase:?}");
@@ -249,7 +249,7 @@ fn phases_are_parts_of_their_measurement() {
 fn operations_are_counted_instead_of_time() {
     let server = Server::start("bench-operations", &[]);
     let place = Place::new("operations");
-    // Not a multiple of any number of threads.
+    // No multiple of any number of threads.
     let file = format!(
         "rounds = 2\nthreads = [1, 3]\nprocesses = [1, 2]\nwarmUpSeconds = 0\noperations = 101\n{}\
          [[workload]]\nlabel = 'puts'\nproperties = {{ recordcount = 10, fieldcount = 1, insertproportion = 1, \
@@ -266,13 +266,13 @@ fn operations_are_counted_instead_of_time() {
         assert_eq!((number(round, "operations"), number(round, "errors")), (101.0, 0.0));
         assert!(number(round, "seconds") > 0.0);
     }
-    // Two addresses of one server, two rounds, and what processes had left out between their own.
+    // Two addresses of one server, two rounds, and gaps between the records of the processes.
     let count = records(&mut server.connect(""));
     assert!((10 + 4 * 4 * 101..10 + 4 * 4 * 101 + 40).contains(&count), "{count} records");
 }
 
 fn stopped_process(pid: &str) -> bool {
-    // What nobody has waited for yet stays as a zombie.
+    // A process that no parent has waited for yet is a zombie.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
@@ -302,7 +302,7 @@ fn records_inserted_by_several_processes_are_found_later() {
         servers(&server)
     );
     let output = place.bench(&file).output().unwrap();
-    // Each reads what it has chosen, of what is there: were one inserted twice or left out, a reply would tell.
+    // Each process reads only existing records: a duplicate or a gap would show in a reply.
     assert!(output.status.success(), "{}", told(&output));
     let words = told(&output);
     assert!(words.contains("3 processes of 2 threads, round 2 of 2: rings"), "{words}");
@@ -318,14 +318,14 @@ fn records_inserted_by_several_processes_are_found_later() {
             assert_eq!(number(round, "errors"), 0.0);
             let operations = number(round, "operations");
             assert!(operations > 0.0 && number(round, "seconds") > 0.1, "{round:?}");
-            // All threads of all processes together, in 0.25 s.
+            // All threads of all processes together, within 0.25 s.
             assert!(!paced || operations <= 75.0, "{round:?}");
             let inserts = round.get("kinds").and_then(|kinds| kinds.get("INSERT"));
             inserted +=
                 if paced { inserts.map_or(0.0, |one| number(one, "count")) as i64 } else { 0 };
         }
     }
-    // The last workload's: all keys of the numbers up to some, and no others.
+    // The last workload's records: exactly the keys of the numbers up to some limit.
     let mut connection = server.connect("");
     let count = records(&mut connection);
     assert!(count >= 200 + inserted, "{count} records, {inserted} inserted");
@@ -340,7 +340,7 @@ fn records_inserted_by_several_processes_are_found_later() {
         .current_dir(&place.0)
         .output()
         .unwrap();
-    // One for each case: two of workloads, six of numbers, with its figures.
+    // One line for each case: two workloads, six numbers, with its figures.
     assert!(told(&compared).contains("figures have fewer than 5 rounds"), "{}", told(&compared));
 }
 
@@ -355,7 +355,7 @@ fn a_failing_process_ends_the_run_with_its_message() {
     );
     let mut bench = place.bench(&file);
     let child = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    eventually("both are there", || children(child.id()).len() == 2);
+    eventually("both processes run", || children(child.id()).len() == 2);
     let clients = children(child.id());
     drop(server);
     let output = child.wait_with_output().unwrap();
@@ -377,7 +377,7 @@ fn stopped_processes_report_their_results_and_never_outlive_the_run() {
         let mut child = place.bench(&file).stderr(Stdio::piped()).spawn().unwrap();
         let busy = || server.status("opcounters.query");
         let before = busy();
-        eventually("both are there, and at work", || {
+        eventually("both processes run and work", || {
             children(child.id()).len() == 2 && busy() > before + 100
         });
         let clients = children(child.id());
@@ -421,7 +421,7 @@ fn a_value_that_was_not_written_by_the_workload_is_an_error() {
 fn files_are_written_whole_and_read_back() {
     let server = Server::start("bench-files", &[]);
     let place = Place::new("files");
-    // Three chunks, one whole one, one byte.
+    // Three chunks, one complete, one of one byte.
     let file = format!(
         "rounds = 2\nthreads = 2\nprocesses = 2\nwarmUpSeconds = 0\noperations = 40\n{}\
          [[workload]]\nstore = 'gridfs'\nsizes = [700000, 261120, 1]\nproperties = {{ recordcount = 3, \
@@ -440,7 +440,7 @@ fn files_are_written_whole_and_read_back() {
             assert!(number(kind, "count") > 0.0);
         }
     }
-    // The last workload's files: of one chunk of one byte each.
+    // The last workload's files: one chunk of one byte each.
     let mut connection = server.connect("");
     let mut count = |collection: &str| {
         let count = connection.command("ycsb", &doc! { "count" => collection }).unwrap();
@@ -565,7 +565,7 @@ fn results_are_compared() {
     assert_eq!(status, Some(0), "{words}");
     assert!(words.contains("none has changed beyond noise") && !words.contains("worse"), "{words}");
     assert_eq!(compare(&["run.json", "--labels", "rings,rings"]).0, Some(0));
-    // The same, but every round is as slow as half the slowest.
+    // The same, but every round is half as fast as the slowest.
     let mut slow = place.figures();
     let rows = slow.get_mut("rows").and_then(Value::as_sequence_mut).unwrap();
     for row in rows {
@@ -593,7 +593,7 @@ fn results_are_compared() {
     }
 }
 
-/// Servers that a run starts.
+/// Servers that the run starts itself.
 const OWN: &str = "
     [[server]]
     serve = { arguments = ['--segmentSizeMB', '32'] }
@@ -630,7 +630,7 @@ fn a_run_starts_its_own_servers() {
     for round in list(&figures, "rows").iter().flat_map(|row| list(row, "rounds")) {
         assert_eq!((number(round, "operations"), number(round, "errors")), (30.0, 0.0));
     }
-    // Two addresses of one server are filled once; what is not there is said everywhere.
+    // Two addresses of one server are filled once; missing parts are named everywhere.
     let filled = told(&output).lines().filter(|line| line.contains("has 20 records")).count();
     assert_eq!(filled, 2 * 2, "{}", told(&output));
     assert!(told(&output).contains("left out: absent: "), "{}", told(&output));
@@ -685,7 +685,7 @@ fn an_own_server_has_the_memory_limit_of_the_run_file() {
         let server = &list(&figures, "servers")[0];
         assert_eq!(number(server, "memoryLimitMB"), 300.0);
     } else {
-        // Where no group may be made it is not run without a limit.
+        // If no control group can be created, the server is not run without a limit.
         assert!(told(&output).contains("needs a control group"), "{}", told(&output));
         assert!(!place.0.join("run.json").exists());
     }

@@ -1,5 +1,5 @@
-//! A directory with a damaged document: `kauri check` and `kauri serve --verify full` name it, the
-//! server serves the rest, and `kauri serve --repair` moves it aside and exits.
+//! A directory with a damaged document. `kauri check` and `kauri serve --verify full` name the document. The
+//! server serves the rest. `kauri serve --repair` moves the document aside and exits.
 
 use kauri_bson::{Doc, DocBuf, Value, doc};
 use kauri_storage_log::format::Stream;
@@ -22,7 +22,7 @@ impl Place {
         Place(path)
     }
 
-    /// With so many documents, after a clean shutdown.
+    /// A directory with this many documents, after a clean shutdown.
     fn filled(name: &str, documents: i32) -> Place {
         let place = Place::new(name);
         let mut server = Server::start(&place.0, &[]);
@@ -31,7 +31,7 @@ impl Place {
         place
     }
 
-    /// The files and what is in them.
+    /// The files and their contents.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let entries = std::fs::read_dir(&self.0).unwrap().flatten();
         let entries = entries.filter(|entry| entry.file_type().unwrap().is_file());
@@ -41,7 +41,7 @@ impl Place {
         entries.map(file).collect()
     }
 
-    /// Those that a repair has put aside.
+    /// The files that a repair has moved aside.
     fn aside(&self) -> Vec<Vec<u8>> {
         let files = self.files().into_iter();
         files.filter(|(name, _)| name.starts_with("quarantine.")).map(|(_, bytes)| bytes).collect()
@@ -60,7 +60,7 @@ fn kauri(command: &str, place: &Path, args: &[&str]) -> Command {
     kauri
 }
 
-/// What a command says until it ends, and whether it ended well.
+/// The output of a command, and whether it succeeded.
 pub fn run(command: &str, place: &Path, args: &[&str]) -> (String, bool) {
     let output = kauri(command, place, args).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
@@ -70,7 +70,7 @@ pub fn run(command: &str, place: &Path, args: &[&str]) -> (String, bool) {
 pub struct Server {
     child: Child,
     client: TcpStream,
-    /// What it said until it listened.
+    /// The server's output until it listened.
     pub told: String,
 }
 
@@ -92,7 +92,7 @@ impl Server {
         Server { child, client, told }
     }
 
-    /// One that has its log in this file.
+    /// A server that logs to this file.
     pub fn start_logging_to(place: &Path, log: &Path, args: &[&str]) -> Server {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let child = kauri("serve", place, args)
@@ -170,7 +170,7 @@ pub fn number(doc: &DocBuf, path: &str) -> f64 {
     }
 }
 
-/// Flips a bit of the document whose text begins so.
+/// Flips a bit of the document whose text begins with this.
 fn damage(place: &Path, text: &str) {
     let log = place.join("pmlog.0");
     let mut bytes = std::fs::read(&log).unwrap();
@@ -179,13 +179,13 @@ fn damage(place: &Path, text: &str) {
     std::fs::write(&log, bytes).unwrap();
 }
 
-/// Whether a line tells that the document with this `_id` of the collection is damaged.
+/// Whether a line reports the document with this `_id` as damaged.
 fn is_named(told: &str, id: &str) -> bool {
     let named = |line: &str| line.contains("\"ns\":\"test.c\"") && is_told(line, id);
     told.lines().any(named)
 }
 
-/// The same where nothing tells whose it is.
+/// The same, if the owner of the document is unknown.
 fn is_told(told: &str, id: &str) -> bool {
     let told_of = |line: &str| {
         line.contains("\"Damage found") && line.contains("\"_id\"") && line.contains(id)
@@ -197,7 +197,7 @@ fn is_told(told: &str, id: &str) -> bool {
 fn damage_is_reported_intact_data_served_and_damage_repaired() {
     let whole = Place::new("whole");
     let (place, aside) = (whole.0.as_path(), || whole.aside());
-    // A new directory has nothing to verify.
+    // A new directory needs no verification.
     let mut server = Server::start(place, &["--verify", "full"]);
     server.insert(0..200);
     let stats = server.ask(doc! { "collStats" => "c", "$db" => "test" });
@@ -222,7 +222,7 @@ fn damage_is_reported_intact_data_served_and_damage_repaired() {
     let is_named = |told: &str| is_named(told, "17");
     let (told, well) = run("check", place, &[]);
     assert!(!well && is_named(&told), "{told}");
-    // A start reads no documents unless it is told to.
+    // A start reads no documents by default.
     let server = Server::start(place, &["--verify", "quick"]);
     assert!(!server.told.contains("Damage found"), "{}", server.told);
     server.stop();
@@ -246,7 +246,7 @@ fn damage_is_reported_intact_data_served_and_damage_repaired() {
     assert_eq!(number(&count, "n"), 199.0);
     assert_eq!(number(&server.find(17), "ok"), 1.0);
     server.stop();
-    // What the repair has moved aside is outdated now: it is still told, but nothing is wrong.
+    // The documents moved aside are superseded now: they are still reported, but no fault remains.
     let (told, well) = run("check", place, &[]);
     assert!(well && is_named(&told) && told.contains("no current document is affected"), "{told}");
     assert!(matches!(&aside()[..], [one] if one.windows(4).any(|text| text == b"<17>")));
@@ -263,14 +263,14 @@ fn a_check_repairs_damage_and_reports_losses() {
     let path = place.0.as_path();
     damage(path, "<17>");
     damage(path, "<90>");
-    // A check changes nothing, and one of the summaries reads no documents.
+    // A check changes nothing, and a check of summaries reads no documents.
     let before = place.files();
     let (told, well) = run("check", path, &["--verify", "summaries"]);
     assert!(well && !told.contains("\"Damage found"), "{told}");
     let (told, well) = run("check", path, &[]);
     assert!(!well && told.contains("has 2 damaged places, 2 of which affect"), "{told}");
     assert_eq!(place.files(), before);
-    // A repair reads them, whatever is said.
+    // A repair reads the documents, whatever the option.
     let (told, well) = run("check", path, &["--repair", "--verify", "summaries"]);
     assert!(well && told.contains("Data directory repaired"), "{told}");
     let line = |with: &str| told.lines().find(|line| line.contains(with)).unwrap_or_default();
@@ -289,14 +289,14 @@ fn a_check_repairs_damage_and_reports_losses() {
     }
     let (told, well) = run("check", path, &[]);
     assert!(well && told.contains("no current document is affected"), "{told}");
-    // Whole ones are readable, each of them.
+    // All intact documents are readable.
     let mut server = Server::start(path, &[]);
     for id in 0..200 {
         let reply = server.find(id);
         let there = format!("{reply:?}").contains(&format!("<{id}>"));
         assert!(there != [17, 90].contains(&id), "{id}: {reply:?}");
     }
-    // Nothing is mended under a server.
+    // No repair runs while a server uses the directory.
     let before = place.aside();
     for (command, args) in [("check", &["--repair"][..]), ("serve", &["--repair"]), ("check", &[])]
     {
@@ -319,7 +319,7 @@ fn an_unreadable_log_is_reported_and_repaired() {
     let at = bytes.windows(3).position(|window| window == b"<0>").unwrap() >> 20 << 20;
     bytes[at..at + 4096].fill(0xa5);
     std::fs::write(&log, bytes).unwrap();
-    // Segments whose headers are there are read all the same.
+    // Segments with intact headers are still read.
     let (told, well) = run("check", path, &[]);
     assert!(!well && told.contains("the header is damaged") && is_told(&told, "1150"), "{told}");
     let (told, well) = run("serve", path, &["--verify", "full", "--port", "0"]);
@@ -331,7 +331,7 @@ fn an_unreadable_log_is_reported_and_repaired() {
         .find(|line| line.contains("unreadable at this position; repaired"))
         .unwrap_or_default();
     assert!(mended.contains("quarantine.") && mended.contains("it was created again"), "{told}");
-    // What else is damaged is found once the log can be followed.
+    // Other damage is found once the log can be followed.
     assert!(is_named(&told, "17") && is_named(&told, "1150"), "{told}");
     assert_eq!(told.matches("lost; its remains are in the quarantine file").count(), 2, "{told}");
     let headers = place.aside().into_iter().filter(|bytes| bytes.iter().all(|byte| *byte == 0xa5));
@@ -376,7 +376,7 @@ fn damage_of_an_index_image_is_reported_and_harmless() {
     server.stop();
 }
 
-/// No document can be named here, so there is nothing that could be moved aside.
+/// No document can be named here, so nothing can be moved aside.
 #[test]
 fn a_repair_fails_if_damage_remains() {
     let place = Place::filled("commit", 0);
@@ -412,18 +412,18 @@ fn a_repair_fails_if_damage_remains() {
     }
 }
 
-/// How the client makes durable what it has inserted.
+/// The way in which the client makes its inserts durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sync {
     /// By `fsync`.
     Fsync,
     /// By `j: true` of the last insert.
     Journaled,
-    /// It doesn't: it is idle.
+    /// It does nothing: it is idle.
     Idle,
 }
 
-/// A command that inserts all of these at once.
+/// A command that inserts all of these documents.
 fn bulk(ids: std::ops::Range<i32>, journaled: bool) -> DocBuf {
     let document = |id: i32| {
         let text = format!("<{id}>{}", "x".repeat(1000));
@@ -434,7 +434,7 @@ fn bulk(ids: std::ops::Range<i32>, journaled: bool) -> DocBuf {
     doc! { "insert" => "c", "documents" => documents, "writeConcern" => concern, "$db" => "test" }
 }
 
-/// Up to which commit the mark file tells that all is durable.
+/// The last durable commit by the mark file.
 fn marked(place: &Path) -> u64 {
     let read = |name: &str| std::fs::read(place.join(name)).unwrap();
     let directory = Meta::decode(&read("kauri.meta"), true).unwrap().directory;
@@ -444,7 +444,7 @@ fn marked(place: &Path) -> u64 {
     marks.map(|mark| mark.horizon.seq).max().unwrap_or(0)
 }
 
-/// What a server left that was killed after a bulk insert of so many documents.
+/// The directory of a server killed after a bulk insert of this many documents.
 fn killed(documents: i32, memory: &str, sync: Sync) -> Place {
     let place = Place::new(&format!("killed-{memory}-{sync:?}"));
     let mut server = Server::start(&place.0, &["--persistentMemory", memory]);
@@ -455,7 +455,7 @@ fn killed(documents: i32, memory: &str, sync: Sync) -> Place {
     }
     let status = server.ask(doc! { "serverStatus" => 1, "$db" => "test" });
     let last = number(&status, "pmlog.log.lastCommit") as u64;
-    // In memory the mark follows the commit within an interval.
+    // On persistent memory the mark follows the commit within an interval.
     if sync == Sync::Idle || memory == "simulated" {
         crate::rig::eventually("the mark", || marked(&place.0) >= last);
     }
@@ -465,8 +465,7 @@ fn killed(documents: i32, memory: &str, sync: Sync) -> Place {
     place
 }
 
-/// Fails unless a check and a start report the damage, both with the path and the way out, and with each
-/// of these.
+/// Fails unless a check and a start both report the damage, with the path, the remedy and each of these names.
 fn is_reported(path: &Path, names: &[&str], what: &str) {
     let place = path.to_str().unwrap();
     let (told, well) = run("check", path, &[]);
@@ -502,10 +501,10 @@ fn damage_what_was_killed(path: &Path, memory: &str, what: &str) {
     let log = path.join("pmlog.0");
     let (told, well) = run("check", path, &[]);
     assert!(well && !told.contains("\"Damage found"), "{what}: {told}");
-    // What the staging file still holds would be put in place of what is damaged.
+    // Entries in the staging file would replace the damaged bytes.
     let _ = std::fs::remove_file(path.join("pmlog.staging"));
     let whole = std::fs::read(&log).unwrap();
-    // A document, the last one too.
+    // A document in the middle, and the last one.
     for id in ["150", "199"] {
         damage(path, &format!("<{id}>"));
         let (told, well) = run("check", path, &[]);
@@ -524,13 +523,13 @@ fn damage_what_was_killed(path: &Path, memory: &str, what: &str) {
     is_reported(path, &["segment 0", &offset, "though it was durable"], what);
     let (told, _) = run("check", path, &[]);
     assert!(is_told(&told, "150"), "{what}: {told}");
-    // A log that was shortened, anywhere.
+    // A log truncated anywhere.
     for len in [0, 4096, at, (1 << 20) - 1] {
         std::fs::write(&log, &whole[..len]).unwrap();
         let bytes = format!("{len} of ");
         is_reported(path, &["pmlog.0", &bytes, "truncate -s"], &format!("{what}, {len} bytes"));
     }
-    // As it was, it is all there.
+    // Restored, the log is complete.
     std::fs::write(&log, &whole).unwrap();
     let mut server = Server::start(path, &["--persistentMemory", memory]);
     let count = server.ask(doc! { "count" => "c", "$db" => "test" });

@@ -1,5 +1,5 @@
-//! The directory `diagnostic.data`: what is in it, when, and what becomes of it where the server is killed, the
-//! directory cannot be written, or other tools go through the data directory.
+//! The directory `diagnostic.data`: its contents and their timing. Also tested: a killed server, an unwritable
+//! directory, and other tools that scan the data directory.
 
 use crate::check;
 use crate::rig::diagnostic_data::{Part, Sample, chunks, parts};
@@ -12,7 +12,7 @@ use std::process::Command;
 
 const ALL: &str = "diagnosticDataCollection";
 
-/// Starts a server with these parameters of the collection.
+/// Starts a server with these parameters of the diagnostic data collection.
 fn start(name: &str, parameters: &[&str]) -> Server {
     let parameters: Vec<String> = parameters.iter().map(|rest| format!("{ALL}{rest}")).collect();
     let mut args = Vec::new();
@@ -37,7 +37,7 @@ fn files(server: &Server) -> Vec<PathBuf> {
     files
 }
 
-/// The chunks of a file that is written to meanwhile.
+/// The chunks of a file that is being written.
 fn chunks_so_far(file: &Path) -> Vec<Vec<Sample>> {
     let Ok(bytes) = fs::read(file) else { return Vec::new() };
     let chunks = parts(&bytes).0.into_iter().filter_map(|part| match part {
@@ -81,7 +81,9 @@ fn samples_of_the_running_server_are_in_the_directory() {
     let [file] = &files(&server)[..] else { panic!("one file") };
     let (parts, torn) = parts(&fs::read(file).unwrap());
     assert_eq!(torn, 0);
-    let Part::About(about) = &parts[0] else { panic!("a file begins with what it is about") };
+    let Part::About(about) = &parts[0] else {
+        panic!("a file begins with the document about the server")
+    };
     for (section, field) in
         [("buildInfo", "version"), ("hostInfo", "os"), ("getCmdLineOpts", "argv")]
     {
@@ -89,7 +91,7 @@ fn samples_of_the_running_server_are_in_the_directory() {
         assert!(section.get(field).is_some() && section.get("start").is_some());
     }
     let chunks = chunks(file);
-    // Fields of a section may come later, which ends a chunk.
+    // Fields of a section may appear later, which ends a chunk.
     let steady = chunks.iter().position(|samples| samples.len() == 5).expect("a full chunk");
     let (last, full) = chunks[steady..].split_last().unwrap();
     assert!(full.iter().all(|samples| samples.len() == 5), "the fields are steady");
@@ -154,7 +156,7 @@ fn changed_parameters_take_effect_at_once() {
     eventually("chunks of three", || {
         ring(&server).iter().filter(|samples| samples.len() == 3).count() > 1
     });
-    // What is not written yet is written.
+    // Buffered samples are written.
     set(&mut connection, "SamplesPerChunk", 1000).unwrap();
     set(&mut connection, "SamplesPerInterimUpdate", 2).unwrap();
     eventually("an interim file", || interim(&server).exists());
@@ -200,7 +202,7 @@ fn the_oldest_files_are_deleted_first() {
     let days: Vec<&str> =
         days.map(|file| &file.file_name().unwrap().to_str().unwrap()[16..18]).collect();
     assert_eq!(days, ["04", "05", "06", "07", "08", "09", "10", "11", "12"]);
-    assert!(place(&server).join("notes").exists(), "what is not of the collection stays");
+    assert!(place(&server).join("notes").exists(), "files of other programs stay");
 }
 
 #[test]

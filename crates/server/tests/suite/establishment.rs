@@ -1,5 +1,5 @@
-//! Connections that come faster than `ingressConnectionEstablishmentRatePerSec` says wait in a bounded queue, or
-//! are closed.
+//! `ingressConnectionEstablishmentRatePerSec`: connections above the rate wait in a bounded queue or are
+//! closed.
 
 use crate::rig::{Server, eventually, find, message, status};
 use kauri_bson::{DocBuf, Value, doc};
@@ -34,7 +34,7 @@ fn arrive(server: &Server) -> TcpStream {
     stream
 }
 
-/// Whether the server answers; else it has closed the connection.
+/// Whether the server replies; otherwise it has closed the connection.
 fn is_served(stream: &mut TcpStream) -> bool {
     let asked = stream.write_all(&message(&doc! { "ping" => 1 }));
     let mut length = [0; 4];

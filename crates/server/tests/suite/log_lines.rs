@@ -1,4 +1,4 @@
-//! Log lines of the program have a length limit, in the log and in `getLog`.
+//! Log lines have a length limit, in the log and in `getLog`.
 
 use crate::check::{Place, Server, number};
 use kauri_bson::{DocBuf, doc};
@@ -6,7 +6,7 @@ use serde_yaml_ng::Value as Json;
 
 const SLOW: &[&str] = &["--slowms", "0"];
 
-/// The lines that `getLog` gives.
+/// The lines that `getLog` returns.
 fn kept(server: &mut Server) -> Vec<String> {
     let log = server.ask(doc! { "getLog" => "global", "$db" => "admin" });
     let lines = log.as_doc().value("log").into_owned();
@@ -75,7 +75,7 @@ fn a_slow_command_of_many_megabytes_makes_a_line_of_kilobytes() {
     server.ask(find.clone());
     let (line, _) = slow_line(&mut server, "test.d");
     assert!((1_000..2_000).contains(&line.len()), "{}", line.len());
-    // Without a limit the line is whole, and getLog keeps no line that its reply can't take.
+    // Without a limit the line is complete, and getLog keeps no line that exceeds its reply.
     assert_eq!(limit(&mut server, 0), 1.0);
     server.ask(find);
     let (line, json) = slow_line(&mut server, "test.d");
@@ -103,7 +103,7 @@ fn stored_commands_are_truncated() {
     assert!(reply.as_bytes().len() < 10_000, "{}", reply.as_bytes().len());
     let text = kauri_bson::shell_text(reply.as_doc());
     assert_eq!(text.matches("$truncated: true").count(), 2, "{text}");
-    // The profiler's filters are bounded by the bytes of all.
+    // The profiler's filters have a common limit in bytes.
     let profile = |server: &mut Server, db: &str| {
         let filter = doc! { "a" => "x".repeat(7_000_000) };
         let reply = server.ask(doc! { "profile" => 0, "filter" => filter, "$db" => db });
@@ -111,11 +111,11 @@ fn stored_commands_are_truncated() {
     };
     assert_eq!((profile(&mut server, "a"), profile(&mut server, "b")), (None, None));
     assert_eq!(profile(&mut server, "c"), Some(146), "ExceededMemoryLimit");
-    assert_eq!(profile(&mut server, "a"), None, "it replaces the one that is there");
+    assert_eq!(profile(&mut server, "a"), None, "it replaces the existing one");
     server.stop();
 }
 
-/// The slow-query lines that have this text, oldest first.
+/// The slow-query lines with this text, oldest first.
 fn slow_lines(server: &mut Server, text: &str) -> Vec<Json> {
     let lines = kept(server).into_iter();
     let lines = lines.filter(|line| line.contains("\"Slow query\"") && line.contains(text));
@@ -187,7 +187,7 @@ fn a_slow_query_line_describes_a_read() {
     }
     assert_eq!(number_at(&line, "reslen"), 21 + reply.as_bytes().len() as i64);
 
-    // A getMore is one of its collection, and tells of the command that opened the cursor.
+    // A getMore belongs to its collection, and shows the command that opened the cursor.
     let cursor = reply.as_doc().value("cursor").into_owned();
     let id = cursor.as_document().unwrap().value("id").as_i64_exact().unwrap();
     server.ask(doc! { "getMore" => id, "collection" => "c", "$db" => "test" });
@@ -198,7 +198,7 @@ fn a_slow_query_line_describes_a_read() {
     assert_eq!((number_at(&line, "cursorid"), number_at(&line, "nreturned")), (id, 1));
     assert_eq!(at(&line, "attr.cursorExhausted").as_bool(), Some(true));
 
-    // A command that fails has its error, and no figures of a plan that never was.
+    // A failed command has its error, and no figures of a plan that never ran.
     server.ask(doc! { "find" => "d", "filter" => doc! { "$no" => 1 }, "$db" => "test" });
     let line = slow_lines(&mut server, "{\"find\":\"d\"").remove(0);
     assert_eq!((number_at(&line, "ok"), number_at(&line, "errCode")), (0, 2));
@@ -214,7 +214,7 @@ fn each_statement_of_an_update_or_delete_has_a_line() {
     server.insert(0..3);
     let set = doc! { "$set" => doc! { "a" => 1 } };
     let statement = |id: i32| doc! { "q" => doc! { "_id" => id }, "u" => set.clone() };
-    // One takes the express path, two do not.
+    // One document takes the express path, two do not.
     for ids in [vec![0], vec![1, 7]] {
         let statements = kauri_bson::Value::array(ids.iter().map(|id| statement(*id).into()));
         server.ask(doc! { "update" => "c", "updates" => statements, "$db" => "test" });
@@ -249,7 +249,7 @@ fn each_statement_of_an_update_or_delete_has_a_line() {
         assert_eq!((number_at(line, "nMatched"), number_at(line, "nModified")), (n, n));
         assert_eq!(text_at(line, "attr.planSummary"), "IDHACK");
     }
-    // The commands around them have lines, too.
+    // The surrounding commands have lines, too.
     let around = slow_lines(&mut server, "{\"update\":\"c\"");
     let ns: Vec<&str> = around.iter().map(|line| text_at(line, "attr.ns")).collect();
     assert_eq!(ns, ["test.$cmd"; 2]);
@@ -272,7 +272,7 @@ fn startup_options_select_profiled_operations() {
     let told = ["was", "slowms", "sampleRate"].map(|name| number(&asked, name));
     assert_eq!(told, [2.0, 0.0, 0.0]);
     let count = |server: &mut Server| {
-        // Reads of the documents have documents, too.
+        // Reads of `system.profile` have documents, too.
         let inserts = doc! { "op" => "insert" };
         number(
             &server.ask(doc! { "count" => "system.profile", "query" => inserts, "$db" => "test" }),
@@ -285,7 +285,7 @@ fn startup_options_select_profiled_operations() {
     server.insert(2..3);
     assert_eq!(count(&mut server), 2.0);
     server.stop();
-    // The level is not kept, the documents are.
+    // The level is not persistent, the documents are.
     let mut server = Server::start(&place.0, &[]);
     assert_eq!(number(&server.ask(doc! { "profile" => -1, "$db" => "test" }), "was"), 0.0);
     assert_eq!(count(&mut server), 2.0);

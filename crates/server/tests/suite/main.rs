@@ -1,4 +1,4 @@
-//! Tests of the program `kauri`, in one program: it is linked once.
+//! Tests of the program `kauri`, in one program so that it is linked once.
 
 #[path = "../rig/mod.rs"]
 mod rig;

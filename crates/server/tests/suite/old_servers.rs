@@ -1,7 +1,7 @@
 //! `kauri bench run` against servers that are older than `hello` and OP_MSG.
 //!
-//! The old server is a front before one of ours: it knows OP_QUERY alone, and says so in its `isMaster` as
-//! MongoDB 3.4 does. What else comes ends the connection, which is what shows that nothing else comes.
+//! The old server is a front end before a current server. It accepts only OP_QUERY and says so in its
+//! `isMaster`, as MongoDB 3.4 does. Any other message closes the connection and fails the test.
 
 use crate::rig::{self, Server};
 use kauri_bson::{Doc, DocBuf, doc};
@@ -12,7 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What 3.4 speaks.
+/// The wire version of 3.4.
 const WIRE_VERSION: i32 = 5;
 
 struct Front {
@@ -83,7 +83,7 @@ fn commands_use_op_query_with_servers_that_support_nothing_else() {
     assert_eq!(found.as_doc().value("n").to_i64_saturating(), Some(1));
     let error = connection.command("test", &doc! { "hello" => 1 }).unwrap_err();
     assert!(error.to_string().contains("no such command: 'hello'"), "{error}");
-    // To a server of today it goes on with OP_MSG.
+    // With a current server it continues with OP_MSG.
     let today = server.connect("sharedMemory=off&rdma=off");
     assert_eq!(today.greeting().value("maxWireVersion"), 25.into());
 }

@@ -1,4 +1,4 @@
-//! What an operator does with a server, and is told by it: log rotation, signals, start-up warnings, refusals.
+//! Operation of a server: log rotation, signals, start-up warnings, failed starts.
 
 use crate::check::{Place, Server, number};
 use kauri_bson::{DocBuf, doc};
@@ -9,7 +9,7 @@ fn lines(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Files beside the log whose names begin as its does.
+/// Files beside the log whose names begin with the log's name.
 fn aside(log: &Path) -> Vec<PathBuf> {
     let name = log.file_name().unwrap().to_str().unwrap();
     let entries = std::fs::read_dir(log.parent().unwrap()).unwrap().flatten();
@@ -29,7 +29,7 @@ fn rotate(server: &mut Server) -> DocBuf {
     server.ask(doc! { "logRotate" => "server", "comment" => "by hand", "$db" => "admin" })
 }
 
-/// A server whose log goes to a file. It listens on another one, so that it is known when it is ready.
+/// A server that logs to a file. It listens on a second address, so that its start can be detected.
 fn start(place: &Path, log: &Path, args: &[&str]) -> Server {
     let path = log.display().to_string();
     let mut all = vec!["--logpath", path.as_str()];
@@ -46,7 +46,7 @@ fn the_log_is_rotated_by_the_command_and_by_the_signal() {
     let mut server = start(&place.0.join("db"), &log, &[]);
     let before = aside(&log);
     assert_eq!(before.iter().map(|path| lines(path)).collect::<Vec<_>>(), ["of an earlier start"]);
-    // One in the same second would overwrite the file.
+    // A second rotation in the same second would overwrite the file.
     crate::rig::eventually("a second passes", || {
         let reply = rotate(&mut server);
         let is_done = number(&reply, "ok") == 1.0;
@@ -135,7 +135,7 @@ fn startup_warnings_are_in_the_log_and_in_get_log() {
     server.stop();
 }
 
-/// Names, sizes and times of change of all that is in a directory, and of itself.
+/// Names, sizes and modification times of a directory and its contents.
 fn snapshot(place: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
     let mut all = vec![place.to_owned()];
     all.extend(std::fs::read_dir(place).unwrap().flatten().map(|entry| entry.path()));
@@ -164,7 +164,7 @@ fn a_refused_directory_is_not_changed() {
 }
 
 #[test]
-fn a_start_that_fails_says_why_on_stderr_and_in_the_log() {
+fn a_failed_start_reports_its_reason_on_stderr_and_in_the_log() {
     let place = Place::new("start-errors");
     let running = Server::start(&place.0, &[]);
     let log = std::env::temp_dir().join(format!("kauri-start-errors-{}.log", std::process::id()));
@@ -184,7 +184,7 @@ fn a_start_that_fails_says_why_on_stderr_and_in_the_log() {
     running.stop();
 }
 
-/// A small file system in memory, seen by the processes of its own name space.
+/// Runs the script in its own mount namespace, where it mounts a small file system in memory.
 fn on_full_disk(place: &Path, script: &str) -> (String, bool) {
     let kauri = env!("CARGO_BIN_EXE_kauri");
     let output = Command::new("unshare")
@@ -294,13 +294,13 @@ fn open_cursors_are_memory_of_operations_until_they_are_closed() {
     let before = used(&mut server);
     let mut ids = Vec::new();
     for _ in 0..OPEN {
-        // Its buffer of 1 MB is used again for the reply of the next.
+        // Its buffer of 1 MB is used again for the next reply.
         server.ask(doc! { "find" => "c", "limit" => 1, "$db" => "test" });
         let reply = server.ask(doc! { "find" => "c", "batchSize" => 100, "$db" => "test" });
         let cursor = reply.as_doc().value("cursor").into_owned();
         ids.push(cursor.as_document().unwrap().value("id").to_i64_saturating().unwrap());
     }
-    // The document that no longer fits into a reply waits in the cursor.
+    // The document that does not fit into a reply waits in the cursor.
     let held = used(&mut server) - before;
     assert!(held >= OPEN * BYTES as i64, "{held} bytes in {OPEN} cursors");
     for id in ids {

@@ -1,4 +1,4 @@
-//! Clients that change over to shared memory, ones that don't, and ones that lie.
+//! Clients that upgrade to shared memory, clients that do not, and malicious clients.
 
 use crate::rig::{self, Server, Way, block, eventually, find, suite};
 use kauri_bson::{DocBuf, Value, doc};
@@ -29,7 +29,8 @@ fn documents_of_all_sizes(server: &Server) {
     assert!(server.status("sharedMemory.creditsOut") > 0);
 }
 
-/// By the time that its client knows. The two sessions are of different workers.
+/// The session is counted by the time its client knows of the upgrade. The two sessions are on different
+/// workers.
 #[test]
 fn an_upgraded_session_is_counted() {
     let server = Server::start("counted", &[]);
@@ -66,10 +67,10 @@ fn a_large_request_and_a_large_reply_pass_each_other() {
 }
 
 #[test]
-fn messages_as_large_as_they_may_be() {
+fn messages_of_the_maximum_size() {
     let server = Server::start("limits", &[]);
     for way in [Way::Tcp, Way::Unix, Way::SharedMemory] {
-        suite::messages_as_large_as_they_may_be(&server, way);
+        suite::messages_of_the_maximum_size(&server, way);
     }
 }
 
@@ -102,7 +103,7 @@ fn a_refused_upgrade_keeps_the_stream_and_has_a_reason() {
     assert_eq!(server.status("sharedMemory.offered"), 0);
 
     let server = Server::start("on", &[]);
-    // Without its socket in /tmp there is only TCP, and a request there is refused.
+    // Without the server's socket in /tmp there is only TCP, and an upgrade there is rejected.
     let over_tcp = |options: &str| format!("mongodb://127.0.0.1:{}/?{options}", server.port);
     let mut tcp = Connection::open(&over_tcp("sharedMemory=auto").parse().unwrap()).unwrap();
     assert_eq!(tcp.transport(), Transport::Tcp);
@@ -123,7 +124,7 @@ fn a_refused_upgrade_keeps_the_stream_and_has_a_reason() {
     assert_eq!(code(unix.command("admin", &ask("sharedMemory", Value::Int32(1)))), 14);
     assert_eq!(code(unix.command("admin", &doc! { "kauriUpgrade" => 1 })), 40414);
     assert_eq!(code(unix.command("test", &ask("sharedMemory", binary))), 13);
-    // The pigeons are no transport that is counted.
+    // "pigeons" is no known transport and is not counted.
     assert_eq!(server.status("sharedMemory.refused"), 2);
     unix.command("admin", &doc! { "ping" => 1 }).unwrap();
 }
@@ -148,7 +149,7 @@ impl Raw {
         self.socket.write_all(bytes).unwrap();
     }
 
-    /// Whether a whole reply came, or the end.
+    /// Whether a complete reply came; otherwise the stream has ended.
     fn replied(&mut self) -> bool {
         let mut header = [0; 16];
         if let Err(error) = self.socket.read_exact(&mut header) {
@@ -167,7 +168,7 @@ impl Raw {
         ))
     }
 
-    /// What answers the request that ends with these bytes.
+    /// The reply to the request that ends with these bytes.
     fn answered(&mut self, bytes: &[u8]) -> (SharedEnd, [u8; 8]) {
         self.send(bytes);
         let (mut bytes, mut beside) = (Vec::with_capacity(4096), Vec::new());
@@ -204,7 +205,7 @@ impl Raw {
 fn a_client_may_withdraw_an_upgrade_until_it_has_used_the_ring() {
     let server = Server::start("mind", &[]);
     let mut raw = Raw::connect(&server);
-    // Offered, and not taken; then switched, and not used.
+    // Offered, but not accepted; then switched, but not used.
     for round in 1..=3 {
         let kept = if round == 1 { raw.offer().0 } else { raw.switch() };
         raw.send(&Raw::ping());
@@ -216,9 +217,9 @@ fn a_client_may_withdraw_an_upgrade_until_it_has_used_the_ring() {
     let mut end = raw.switch();
     Raw::ask(&mut end, &Raw::ping());
     raw.send(&Raw::ping());
-    assert!(!raw.replied(), "it has used the ring, and goes on with the stream");
+    assert!(!raw.replied(), "the client used the ring, then the stream");
     server.tells("has left it", 1);
-    // Twice is once too often.
+    // A second request is an error.
     let mut raw = Raw::connect(&server);
     let _kept = raw.offer();
     let mut other = Raw::connect(&server);
@@ -248,7 +249,7 @@ fn a_faulty_client_ends_only_its_own_session() {
             end.probe(probe);
             end.probe(probe);
         }),
-        // Bytes of the stream before the probe.
+        // Bytes on the stream before the probe.
         ("wrong probe", |end, _| {
             end.send(&Raw::ping(), &[]);
         }),
@@ -262,13 +263,13 @@ fn a_faulty_client_ends_only_its_own_session() {
         server.tells(words, before + 1);
         honest.command("admin", &doc! { "ping" => 1 }).unwrap();
     }
-    // While the server does not look: frames that take a quarter of the ring each, five at once.
+    // While the server does not poll: frames of a quarter of the ring each, five at once.
     let mut raw = Raw::connect(&server);
     let mut end = raw.switch();
     block(&mut honest, "ping", 500);
     end.send(&Raw::ping(), &[]);
     server.until("connections.active", 2);
-    // They tell truly that the server's probe was consumed.
+    // The header correctly reports that the server's probe was consumed.
     let header = [1, 0, 0, 0, 1, 0, 0, 0];
     let used = 16 + (8 + Raw::ping().len() as u32).next_multiple_of(16);
     for at in [used, used + (64 << 10), used + (128 << 10), 0, 64 << 10] {
@@ -276,7 +277,7 @@ fn a_faulty_client_ends_only_its_own_session() {
     }
     assert!(!raw.replied());
     server.tells("beyond the credit", 1);
-    // Messages that cannot be, through a ring that is well.
+    // Invalid messages through a valid ring.
     for message in [vec![0xff; 100], 5i32.to_le_bytes().repeat(10)] {
         let mut raw = Raw::connect(&server);
         let mut end = raw.switch();
@@ -308,12 +309,12 @@ fn bytes_that_change_after_their_announcement_are_checked_as_used() {
 #[test]
 fn a_disconnect_at_any_step_leaves_nothing_behind() {
     let server = Server::start("leaks", &[]);
-    // Once, for what stays for good.
+    // Once, to allocate permanent resources.
     drop(server.open(Way::SharedMemory));
     server.until("sharedMemory.sessions", 0);
     server.until("connections.current", 1);
     let (before, watched) = (server.descriptors(), server.watched());
-    // What some of the clients keep.
+    // The parts that some clients keep.
     let mut kept = Vec::new();
     for round in 0..300 {
         let mut raw = Raw::connect(&server);
@@ -365,10 +366,10 @@ fn a_stopping_server_replies_first() {
     server.until("connections.active", 2);
     let mut other = server.connect("sharedMemory=off");
     other.send("admin", &doc! { "shutdown" => 1 }).unwrap();
-    // That it shuts down is an answer too.
+    // The shutdown error is a reply, too.
     let id = connection.receive().unwrap().response_to;
     assert!(id > 0);
-    // On a slow machine the answer may have come before the order to shut down.
+    // On a slow machine the reply may have arrived before the shutdown began.
     let error = loop {
         if let Err(error) = connection.command("admin", &doc! { "ping" => 1 }) {
             break error;
@@ -386,10 +387,10 @@ fn a_reply_may_time_out() {
     let ping = doc! { "ping" => 1 };
     let error = connection.command("admin", &ping).unwrap_err().to_string();
     assert!(error.contains("timed out"), "{error}");
-    // Its late answer must not be taken for that to another request.
+    // A late reply must not be matched to another request.
     let error = connection.command("admin", &ping).unwrap_err().to_string();
     assert!(error.contains("broken before"), "{error}");
-    // The same for the answer to the request to change over.
+    // The same for the reply to the request to upgrade.
     let mut other = server.connect("sharedMemory=off");
     block(&mut other, "kauriUpgrade", 600_000);
     let error = Connection::open(&server.uri("socketTimeoutMS=1000")).unwrap_err().to_string();
@@ -403,14 +404,14 @@ fn split_and_pipelined_requests_get_the_right_replies() {
     let ask = rig::message(
         &doc! { "kauriUpgrade" => 1, "transport" => "sharedMemory", "parameters" => parameters },
     );
-    // In two pieces, the second of which comes when the first was read.
+    // In two parts; the second is sent after the first was read.
     let mut raw = Raw::connect(&server);
     let received = |server: &Server| {
         (0..2).map(|w| server.status(&format!("transportWorkers.{w}.receives"))).sum::<i64>()
     };
     let before = received(&server);
     raw.send(&ask[..30]);
-    // Each look at the status is two receives for each of its two connections.
+    // Each read of the status is two receives on each of its two connections.
     eventually("the first piece is read", || (received(&server) - before) % 4 != 0);
     let (mut end, probe) = raw.answered(&ask[30..]);
     end.probe(probe);
@@ -418,12 +419,12 @@ fn split_and_pipelined_requests_get_the_right_replies() {
         std::thread::yield_now();
     }
     assert_eq!(server.status("sharedMemory.withdrawn"), 0);
-    // With something behind it: it stays with the stream.
+    // With a request behind it, which stays on the stream.
     let mut raw = Raw::connect(&server);
     raw.send(&[ask.as_slice(), &Raw::ping()].concat());
     assert!(raw.replied() && raw.replied());
     assert_eq!(server.status("sharedMemory.withdrawn"), 1);
-    // Without wanting an answer: there is no offer that another answer could bring.
+    // Without wanting a reply: no offer is pending that another reply could carry.
     let mut silent = ask.clone();
     silent[16] |= 2;
     raw.send(&silent);
@@ -462,15 +463,15 @@ fn the_polling_time_of_running_workers_can_be_changed() {
     connection.command("admin", &doc! { "setParameter" => 1, "spinMicros" => 0 }).unwrap();
     let spins =
         || (0..2).map(|w| server.status(&format!("transportWorkers.{w}.spins"))).sum::<i64>();
-    // What began before has ended when each worker has served somebody.
+    // Earlier work has ended when each worker has served a request.
     let settled = || {
         let mut before = spins();
-        eventually("nobody spins", || std::mem::replace(&mut before, spins()) == before);
+        eventually("no worker spins", || std::mem::replace(&mut before, spins()) == before);
         before
     };
     let before = settled();
     connection.command("admin", &doc! { "setParameter" => 1, "spinMicros" => 2_000_000 }).unwrap();
-    eventually("somebody spins", || spins() > before);
+    eventually("a worker spins", || spins() > before);
     assert_eq!(now(&mut connection), Some(2_000_000));
     let wrong = doc! { "setParameter" => 1, "spinMicros" => -1 };
     let error = connection.command("admin", &wrong).unwrap_err();

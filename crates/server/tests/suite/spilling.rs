@@ -1,4 +1,4 @@
-//! A server that spills to its data directory: what there is of files, also after kill -9.
+//! A server that spills to its data directory: its temporary files, also after kill -9.
 
 use crate::check::{Place, Server, number};
 use kauri_bson::{DocBuf, doc};
@@ -12,7 +12,7 @@ fn names(place: &Path) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Bytes of files without a name that the process has open in the directory of temporary files.
+/// Bytes of unnamed files that the process has open in the directory of temporary files.
 fn open_bytes(place: &Path, pid: u32) -> u64 {
     let of_file = |entry: std::io::Result<std::fs::DirEntry>| {
         let entry = entry.ok()?;
@@ -43,13 +43,13 @@ fn spilled_files_are_unnamed_and_end_with_their_cursor() {
     assert!(open_bytes(place, server.pid()) > 300_000);
     let id = number(&reply, "cursor.id");
     assert!(id != 0.0);
-    // The rest ends the cursor, and with it the file.
+    // Reading the rest ends the cursor, and with it the file.
     let id = reply.as_doc().value("cursor").as_document().unwrap().value("id").into_owned();
     let more = server.ask(doc! {
     "getMore" => id, "collection" => "c", "$db" => "test" });
     assert_eq!(number(&more, "cursor.id"), 0.0);
     crate::rig::eventually("the file is closed", || open_bytes(place, server.pid()) == 0);
-    // Killed while there is one, it leaves nothing.
+    // A server killed with an open file leaves none.
     sort(&mut server, 5);
     assert!(open_bytes(place, server.pid()) > 300_000);
     drop(server);

@@ -1,5 +1,5 @@
-//! The write-lock experiment in small: that it runs to its end for each mode, that nothing is lost, and
-//! that its figures are those of what it did. How fast anything was is not looked at.
+//! The write-lock experiment at a small size. It runs to its end in each mode and loses no write. Its figures
+//! match the operations it performed. Speed is not checked.
 
 use serde_yaml_ng::Value;
 use std::net::TcpListener;
@@ -47,7 +47,7 @@ fn the_experiment_runs_in_all_modes() {
         let asked: Vec<_> = points.iter().map(|p| number(p, "writesAskedPerSecond")).collect();
         assert_eq!(asked, [0.0, 50.0, 0.0, 0.0, 50.0, 0.0]);
         for point in points {
-            // For 1.2 seconds.
+            // Lasts 1.2 seconds.
             let sent = if number(point, "writesAskedPerSecond") > 0.0 { 60.0 } else { 0.0 };
             assert_eq!(number(point, "writesSent"), sent, "{told}");
             assert_eq!(number(point, "documentsWithLostWrites"), 0.0, "{told}");
@@ -57,7 +57,7 @@ fn the_experiment_runs_in_all_modes() {
         // Many of the documents that are not read are not in memory.
         assert!(number(&points[4], "misses") >= 20.0, "{told}");
         assert!(number(&points[4], "cacheReads") >= 20.0, "{told}");
-        // Both points without writes are what the others are compared with, and one in the summary.
+        // Both points without writes are the baseline of the others, and one point in the summary.
         let reads: Vec<_> = points.iter().map(|p| number(p, "readsPerSecond")).collect();
         let base = (reads[3] + reads[5]) / 2.0;
         let kept = number(&points[4], "readsKept");

@@ -1,12 +1,12 @@
-//! Power cuts of a real file system, over the kernel's `log-writes` target; `make lab` runs it.
+//! Power cuts of a real file system, by the kernel's `log-writes` target; `make lab` runs it.
 //!
-//! `power_cuts work DIRECTORY DEVICE HISTORY`: threads write to an engine on plain files, whose device
-//! `dmsetup` knows as DEVICE; what was made durable is marked in the device's log of writes, and the
-//! state after each commit is written to HISTORY.
+//! `power_cuts work DIRECTORY DEVICE HISTORY`: threads write to an engine on plain files, on the device that
+//! `dmsetup` knows as DEVICE. Durable commits are marked in the device's write log. The state after each commit
+//! is written to HISTORY.
 //!
-//! `power_cuts check LOG DEVICE MOUNTPOINT HISTORY CUTS`: at so many places of that log, puts what a
-//! power cut leaves onto DEVICE, mounts it, opens the engine, and compares: no less than was marked,
-//! and exactly some state in the order of the commits.
+//! `power_cuts check LOG DEVICE MOUNTPOINT HISTORY CUTS`: simulates power cuts at CUTS positions of the log. It
+//! writes the resulting state to DEVICE, mounts it and opens the engine. The contents must equal one state of
+//! the commit order, no older than the last mark.
 
 mod work;
 mod write_log;
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// What the commits led to: after each its number and the hash of the contents.
+/// The results of the commits: after each, its number and the hash of the contents.
 struct History(Vec<(u64, u64)>);
 
 impl History {
@@ -55,7 +55,7 @@ impl History {
         Ok(History(states))
     }
 
-    /// The last commit after which the contents were these.
+    /// The last commit whose contents equal these.
     fn find(&self, contents: &Model) -> Option<u64> {
         let same = |(_, hash): &&(u64, u64)| *hash == contents.hash();
         self.0.iter().rfind(same).map(|(seq, _)| *seq)
@@ -75,7 +75,7 @@ fn check(log: &str, device: &str, mount: &Path, history: &str, cuts: usize) -> R
     let dice = Dice::new(seed);
     let mut points: Vec<_> =
         (1..cuts).map(|_| first + dice.below((log.len() - first) as u64 + 1) as usize).collect();
-    // The end of the log is one of them.
+    // The end of the log is one of the points.
     points.push(log.len());
     points.sort_unstable();
     let mut replay = Replay::new(&log, bytes);
@@ -106,7 +106,7 @@ fn check(log: &str, device: &str, mount: &Path, history: &str, cuts: usize) -> R
         marks.len(),
         states.len()
     );
-    // It would prove nothing if nothing was missing, or all were as at the end.
+    // The test proves nothing if no write is missing, or if all states equal the final one.
     if missing < cuts / 10 || beyond == 0 || states.len() < cuts / 4 {
         return Err("too little happened".into());
     }
@@ -120,7 +120,7 @@ fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Mounts what a power cut left. Answers up to which commit it has everything.
+/// Mounts the state after a power cut. Returns the commit up to which it is complete.
 fn look(device: &str, mount: &Path, history: &History) -> Result<u64> {
     run(Command::new("mount").args(["-t", "ext4", device]).arg(mount))?;
     let found = open(&mount.join(DATA), history);

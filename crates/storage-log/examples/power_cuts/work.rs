@@ -1,5 +1,5 @@
-//! The work: threads that insert, update and delete, each in a collection of its own, in units of one
-//! and of many documents; collections that come and go; the cleaner moves records meanwhile.
+//! The workload: each thread inserts, updates and deletes in its own collection, in units of one or many
+//! documents. Collections are created and dropped, and the cleaner moves records.
 
 use crate::{DATA, Result};
 use kauri_bson::{DocBuf, Value};
@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const WRITERS: u32 = 3;
 const STEPS: usize = 250;
-/// Documents that a writer keeps at most.
+/// Maximum number of documents of a writer.
 const DOCUMENTS_MAX: usize = 60;
-/// One commit in so many is made durable and marked.
+/// One commit in this many is made durable and marked.
 const MARK_EVERY: u64 = 8;
 
 /// Small segments, so that the cleaner has work.
@@ -50,7 +50,7 @@ pub fn check_indexes(engine: &Arc<dyn StorageEngine>) {
     }
 }
 
-/// What was committed, by commit number.
+/// The committed contents, by commit number.
 #[derive(Default)]
 struct Commits(Mutex<BTreeMap<u64, Vec<Change>>>);
 
@@ -60,7 +60,7 @@ struct Writer<'w> {
     device: &'w str,
     dice: Dice,
     table: Table,
-    /// The ids of its collections that are still to come.
+    /// The unused ids for its collections.
     ids: std::ops::Range<u32>,
     mine: Vec<RecordId>,
     last_u: i64,
@@ -84,7 +84,7 @@ impl Writer<'_> {
 
     fn commit(&self, mut unit: WriteUnit<'_>, changes: Vec<(usize, Change)>) -> Result<()> {
         let ticket = match self.engine.commit(&mut unit) {
-            // What it was made from has left memory since: nothing has changed.
+            // The version it was made from has been evicted: no change was made.
             Err(StorageError::WriteConflict) => return Ok(()),
             done => done?,
         };
@@ -168,7 +168,7 @@ pub fn work(directory: &str, device: &str, history: &str) -> Result<()> {
     let path = Path::new(directory).join(DATA);
     std::fs::create_dir(&path)?;
     let log = Arc::new(PmLog::open(Arc::new(PlainDirectory::open(path)?), options())?);
-    // The empty engine must be found from here on.
+    // From here on at least the empty engine must be found.
     log.sync()?;
     std::fs::File::open(directory)?.sync_all()?;
     crate::run(Command::new("dmsetup").args(["message", device, "0", "mark", "0"]))?;

@@ -1,8 +1,8 @@
-//! What the kernel's `log-writes` target wrote down of a block device, and the states in which a
-//! power cut may leave that device.
+//! The write log of a block device, written by the kernel's `log-writes` target, and the device states that a
+//! power cut may leave.
 //!
-//! Up to the last flush everything is there, after it what was written through (FUA) and anything of
-//! the rest. The format is that of the kernel's `dm-log-writes.c`.
+//! All writes up to the last flush survive. Of the later writes, those written through (FUA) survive, and any
+//! subset of the others. The format is that of the kernel's `dm-log-writes.c`.
 
 use kauri_testkit::Dice;
 use std::fs::File;
@@ -18,12 +18,12 @@ const MARK: u64 = 8;
 /// One entry of the log.
 struct Entry {
     flags: u64,
-    /// Where on the device.
+    /// The position on the device.
     at: u64,
     len: u64,
-    /// Where in the log its data are.
+    /// The position of its data in the log.
     data: u64,
-    /// What a mark says.
+    /// The text of a mark.
     mark: String,
 }
 
@@ -43,7 +43,7 @@ fn word(bytes: &[u8], number: usize) -> u64 {
 }
 
 impl WriteLog {
-    /// Reads which entries there are.
+    /// Reads the list of entries.
     pub fn open(path: &str) -> Result<WriteLog> {
         let file = File::open(path)?;
         let mut head = [0; 32];
@@ -79,12 +79,12 @@ impl WriteLog {
         Ok(WriteLog { file, entries })
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many of them are flushes.
+    /// Number of flushes among the entries.
     pub fn flushes(&self) -> usize {
         self.entries.iter().filter(|entry| entry.flags & FLUSH != 0).count()
     }
@@ -96,22 +96,21 @@ impl WriteLog {
     }
 }
 
-/// A device whose writes are done again up to points that never decrease.
+/// A device on which the writes are replayed up to ascending points.
 pub struct Replay<'l> {
     log: &'l WriteLog,
-    /// With everything that was flushed by then.
+    /// The contents with all flushed writes.
     flushed: Vec<u8>,
     applied: usize,
 }
 
 impl<'l> Replay<'l> {
-    /// Of a device of so many bytes, zeros at first.
+    /// Replays a device of this many bytes, initially zeros.
     pub fn new(log: &'l WriteLog, bytes: u64) -> Self {
         Replay { log, flushed: vec![0; bytes as usize], applied: 0 }
     }
 
-    /// The device after a power cut when there were so many entries. Answers also how many writes are
-    /// missing from it.
+    /// The device after a power cut at this entry. Also returns the number of missing writes.
     pub fn cut(&mut self, entries: usize, dice: &Dice) -> Result<(Vec<u8>, usize)> {
         let log = self.log;
         let known = &log.entries[..entries];

@@ -1,5 +1,5 @@
-//! Acknowledgements: every ticket resolves; with success only if the commit is where the ticket says,
-//! and with the failure if the medium has failed.
+//! Acknowledgements: every ticket resolves. It succeeds only if the commit has the ticket's durability, and
+//! fails if the medium has failed.
 
 use crate::harness::{On, explore, open, table};
 use kauri_base::sync::thread;
@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
-/// An acknowledgement: the document, and how many events of the medium there had been.
+/// An acknowledgement: the document, and the number of the medium's events before it.
 type Acked = (Vec<u8>, usize);
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ fn insert(table: &Table, emulator: &Emulator, doc: Vec<u8>, notes: &Mutex<Notes>
     }
 }
 
-/// Checks that a directory, found after these many events, has all that had been acknowledged by then.
+/// Checks that a directory, crashed after this many events, has everything acknowledged by then.
 fn check(found: &Emulator, acked: &[Acked], events: usize) {
     let engine = open(found);
     let records = inspect::records(&*engine, kauri_base::CollectionId(10)).expect("scan");
@@ -54,8 +54,8 @@ fn check(found: &Emulator, acked: &[Acked], events: usize) {
     }
 }
 
-/// Writers that wait, and somebody who flushes and syncs. With `fail` that many drains succeed, and then
-/// none does. Documents have so many bytes of text.
+/// Writers that wait, and a thread that flushes and syncs. With `fail` that many drains succeed, then all fail.
+/// Documents have `text` bytes of text.
 fn model(on: On, fail: Option<u64>, text: usize) {
     let emulator = on.emulator();
     let text = &"x".repeat(text)[..];
@@ -77,7 +77,7 @@ fn model(on: On, fail: Option<u64>, text: usize) {
         scope.spawn(move || {
             for _ in 0..2 {
                 engine.flush();
-                // Its failure is what the tickets answer.
+                // The tickets report its failure.
                 let _ = engine.flush_round();
             }
         });
@@ -93,8 +93,8 @@ fn model(on: On, fail: Option<u64>, text: usize) {
     }
 }
 
-/// One who commits documents with so many bytes of text, the first of which wait to be flushed, and one who
-/// stores: whenever the process dies, all that was acknowledged is there.
+/// One thread commits documents with `text` bytes of text, the first of which wait to be flushed. Another one
+/// stores. Whenever the process dies, everything acknowledged survives.
 fn staged_beside_storing(text: usize, waiting: i64, acknowledged: i64) {
     let emulator = On::Staged.emulator();
     let engine = open(&emulator);
@@ -116,7 +116,7 @@ fn staged_beside_storing(text: usize, waiting: i64, acknowledged: i64) {
             acked.push((document, emulator.events()));
         }
     });
-    // What was committed before the first that was acknowledged was so with it.
+    // Commits before the first acknowledged one were acknowledged with it.
     let first = acked.first().map_or(0, |(_, at)| *at);
     acked.extend(before.into_iter().map(|document| (document, first)));
     for (_, at) in &acked {
@@ -124,15 +124,15 @@ fn staged_beside_storing(text: usize, waiting: i64, acknowledged: i64) {
     }
 }
 
-/// Whether a ticket can be waited for no longer, without anybody else's doing.
+/// Whether waiting for a ticket returns at once, without any other thread.
 fn is_ready(ticket: &CommitTicket) -> bool {
     let Some(ticket) = ticket.ticket(Durability::Written) else { return true };
     let mut context = Context::from_waker(Waker::noop());
     matches!(Pin::new(&mut ticket.clone()).poll(&mut context), Poll::Ready(Ok(())))
 }
 
-/// Who flushes does not wait for others that are at it. When all have returned nothing is left, whoever
-/// has had the lock for whatever reason.
+/// A flush does not wait for flushes of other threads. When all have returned, everything is flushed, whichever
+/// thread held the lock for whatever reason.
 fn flushes(on: On, other: fn(&PmLog, &Table)) {
     let emulator = on.emulator();
     let engine = open(&emulator);
@@ -158,7 +158,7 @@ fn flushes(on: On, other: fn(&PmLog, &Table)) {
     assert_eq!(tickets.iter().filter(|ticket| is_ready(ticket)).count(), 4);
 }
 
-/// As an engine's threads do that block.
+/// Waits as the blocking threads of an engine do.
 fn wait_for_one(engine: &PmLog, table: &Table) {
     let mut unit = WriteUnit::new();
     table.insert_in(&mut unit, &doc(7, 7, ""));
@@ -167,7 +167,7 @@ fn wait_for_one(engine: &PmLog, table: &Table) {
 }
 
 #[test]
-fn what_is_flushed_beside_others_is_not_forgotten() {
+fn concurrent_flushes_skip_no_commit() {
     for on in [On::Disk, On::Staged] {
         explore(700, move || flushes(on, |engine, _| engine.flush()));
         explore(700, move || flushes(on, |engine, _| engine.flush_round().expect("flushing")));
@@ -176,31 +176,31 @@ fn what_is_flushed_beside_others_is_not_forgotten() {
 }
 
 #[test]
-fn acknowledged_is_what_is_there() {
+fn acknowledged_commits_are_on_the_medium() {
     explore(700, || model(On::Disk, None, 0));
     explore(700, || model(On::Staged, None, 0));
 }
 
 #[test]
-fn what_another_is_about_to_store_is_not_forgotten() {
-    // Two fill a segment.
+fn commits_that_another_thread_stores_are_not_skipped() {
+    // Two documents fill a segment.
     explore(700, || staged_beside_storing(24 << 10, 3, 1));
 }
 
 #[test]
-fn what_is_staged_while_another_stores_is_not_given_up() {
-    // Two fill the staging file, five a segment.
+fn entries_staged_during_a_store_are_not_released() {
+    // Two documents fill the staging file, five a segment.
     explore(700, || staged_beside_storing(11 << 10, 0, 4));
 }
 
-/// They go round the staging file, and over the ends of segments.
+/// The commits wrap around the staging file and span the ends of segments.
 #[test]
-fn acknowledged_is_what_is_there_of_large_documents() {
+fn acknowledged_large_documents_are_on_the_medium() {
     explore(700, || model(On::Staged, None, 11 << 10));
 }
 
 #[test]
-fn a_failed_drain_is_what_tickets_answer() {
+fn a_failed_drain_fails_its_tickets() {
     explore(700, || model(On::Disk, Some(1), 0));
     explore(700, || model(On::Staged, Some(1), 0));
 }

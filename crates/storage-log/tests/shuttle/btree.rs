@@ -1,8 +1,8 @@
-//! Readers and writers of one tree.
+//! Concurrent readers and writers of one tree.
 //!
-//! Each key that changes has one writer, who counts its changes before and after; its type bits are the
-//! count. So a reader knows which counts it may see: none older than what was done, or seen by
-//! anybody, before it began, and none newer than what was begun by the time it has ended.
+//! Each changing key has one writer, which counts its changes before and after each; the key's type bits are
+//! the count. A reader therefore knows which counts are valid. None is older than the last count completed, or
+//! seen by a reader, before its read began. None is newer than the last count begun when its read ended.
 
 use crate::harness::explore;
 use kauri_base::RecordId;
@@ -13,21 +13,21 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Keys with even numbers are there all the time, the others come and go.
+/// Keys with even numbers always exist, the others are added and removed.
 const KEYS: u64 = 48;
 const ROUNDS: u64 = 4;
 
-/// Long enough for a page to have a dozen of them, and for bounds between pages to be short.
+/// Long enough that a page holds a dozen keys, with short bounds between pages.
 fn key(number: u64) -> Vec<u8> {
     let mut key = format!("{number:04}").into_bytes();
     key.extend(std::iter::repeat_n(b'a' + (number * 7 % 26) as u8, 300));
     key
 }
 
-/// What is known of the keys that come and go; not seen by the scheduler.
+/// The known state of the changing keys; invisible to the scheduler.
 struct Oracle {
     begun: Vec<AtomicU64>,
-    /// Done, or seen by a reader.
+    /// Completed, or seen by a reader.
     done: Vec<AtomicU64>,
 }
 
@@ -41,7 +41,7 @@ impl Oracle {
         self.done[number as usize].load(Ordering::SeqCst)
     }
 
-    /// Checks what was seen of a key since `done` was looked at: its type bits, if it was there.
+    /// Checks the state of a key seen since `done` was read: its type bits, if it existed.
     fn saw(&self, number: u64, done: u64, bits: Option<&[u8]>) {
         let may = done..=self.begun[number as usize].load(Ordering::SeqCst);
         match bits {
@@ -65,7 +65,7 @@ fn is_one_change(may: &RangeInclusive<u64>) -> bool {
     may.end() - may.start() <= 1
 }
 
-/// The first change adds a key, the second gives it other type bits, the third removes it.
+/// The first change adds a key, the second changes its type bits, the third removes it.
 fn is_there(count: u64) -> bool {
     !count.is_multiple_of(3)
 }

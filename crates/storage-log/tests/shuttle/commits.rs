@@ -1,5 +1,5 @@
-//! Commits of several writers: readers see a prefix of them, and of those that add the same unique key
-//! one succeeds.
+//! Concurrent commits: readers see a prefix of them. Of several commits that add the same unique key, one
+//! succeeds.
 
 use crate::harness::{On, explore, open, table};
 use kauri_base::RecordId;
@@ -10,10 +10,10 @@ use kauri_storage::StorageError;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Of each commit the table and what it made of its record's number.
+/// For each commit, the table and the change of its record's number.
 type Commits = Mutex<BTreeMap<u64, (usize, i64)>>;
 
-/// Reads both records; whatever the unit says that it sees has to be there.
+/// Reads both records; all commits that the unit claims to see must be visible.
 fn read(tables: &[Table; 2], ids: [RecordId; 2], times: usize, seen: &Mutex<Vec<(u64, [i64; 2])>>) {
     let mut reader = Reader::new(&*tables[0].engine);
     for _ in 0..times {
@@ -48,7 +48,7 @@ fn prefix(on: On) {
         }
     });
     let commits = commits.into_inner().expect("notes");
-    assert_eq!(commits.len(), 8, "each commit has a number of its own");
+    assert_eq!(commits.len(), 8, "each commit has its own number");
     for (seq, numbers) in seen.into_inner().expect("notes") {
         for (commit, (at, k)) in commits.range(..=seq) {
             assert!(numbers[*at] >= *k, "{numbers:?} at {seq}, but {commit} made {at} {k}");
@@ -67,7 +67,7 @@ fn readers_see_all_commits_up_to_their_snapshot_on_persistent_memory() {
 }
 
 #[test]
-fn one_of_those_who_add_a_unique_key_succeeds() {
+fn one_of_several_inserts_of_a_unique_key_succeeds() {
     explore(1500, || {
         let engine = open(&On::Disk.emulator());
         let table = table(&engine, 10);
@@ -84,7 +84,7 @@ fn one_of_those_who_add_a_unique_key_succeeds() {
                     Err(error) => panic!("{error}"),
                 });
             }
-            // A key that is given up and taken at the same time.
+            // A key that is released and taken at the same time.
             scope.spawn(|| table.delete(old));
             scope.spawn(|| match table.try_insert(&doc(3, 7, "instead")) {
                 Ok(_) | Err(StorageError::DuplicateKey { .. }) => {}

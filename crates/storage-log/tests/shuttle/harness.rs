@@ -1,4 +1,4 @@
-//! Running a model under many schedules, and engines small enough to be opened for each.
+//! Runs a model under many schedules, with engines small enough to be opened for each schedule.
 
 use kauri_base::Clock;
 use kauri_base::clock::SeededRandom;
@@ -11,7 +11,7 @@ use kauri_storage_log::{Options, PmLog};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rare orders of few steps, among very many, are found sooner by priorities that change seldom.
+/// Few priority changes find rare orders of few steps sooner, among very many orders.
 const PRIORITY_CHANGES: usize = 3;
 
 fn setting(name: &str) -> Option<String> {
@@ -22,7 +22,7 @@ fn number(name: &str) -> Option<u64> {
     setting(name).map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
 }
 
-/// Runs the model under this many schedules: half of them chosen at each step, half by priorities.
+/// Runs the model under this many schedules: half of them random at each step, half by priorities.
 pub fn explore(schedules: usize, model: impl Fn() + Send + Sync + Clone + 'static) {
     let mut config = Config::new();
     config.stack_size = 1 << 20;
@@ -40,7 +40,7 @@ pub fn explore(schedules: usize, model: impl Fn() + Send + Sync + Clone + 'stati
     Runner::new(priorities, config).run(model);
 }
 
-/// Always the same time.
+/// A clock that stands still.
 struct NoTime;
 
 impl Clock for NoTime {
@@ -53,7 +53,7 @@ impl Clock for NoTime {
     }
 }
 
-/// What the log lies on.
+/// The medium of the log.
 #[derive(Clone, Copy)]
 pub enum On {
     Disk,
@@ -79,7 +79,7 @@ pub fn open(emulator: &Emulator) -> Arc<PmLog> {
     open_with(emulator, 64)
 }
 
-/// The same in a log of this many segments.
+/// The same with a log of this many segments.
 pub fn open_with(emulator: &Emulator, segments: u64) -> Arc<PmLog> {
     let options = Options {
         segment_bytes: SEGMENT_BYTES as u32,
@@ -95,7 +95,7 @@ pub fn open_with(emulator: &Emulator, segments: u64) -> Arc<PmLog> {
     Arc::new(PmLog::open(Arc::new(emulator.clone()), options).expect("opening"))
 }
 
-/// A collection with an index and a unique one.
+/// A collection with one ordinary and one unique index.
 pub fn table(engine: &Arc<PmLog>, id: u32) -> Table {
     let engine: Arc<dyn StorageEngine> = engine.clone();
     let indexes = [TableIndex::new(id, false, "k"), TableIndex::new(id + 1, true, "u")];

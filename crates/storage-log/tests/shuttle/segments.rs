@@ -1,4 +1,4 @@
-//! Readers of documents whose segments are emptied, given back and filled again meanwhile.
+//! Readers of documents whose segments are cleaned, freed and filled again.
 
 use crate::harness::{On, explore, open_with, table};
 use kauri_base::sync::thread;
@@ -9,19 +9,19 @@ use kauri_storage::{StorageEngine, WriteUnit};
 use kauri_storage_log::PmLog;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Segments that were given back, in all schedules.
+/// Segments freed in all schedules.
 static CLEANED: AtomicI64 = AtomicI64::new(0);
 
-/// A segment takes six.
+/// A segment holds six documents of this size.
 const DOC_BYTES: usize = 10 << 10;
 
-/// All its bytes say which version it is.
+/// A document all of whose bytes encode its version.
 fn large(k: i64, u: i64) -> Vec<u8> {
     let letter = char::from(b'a' + (k % 26) as u8);
     doc(k, u, &letter.to_string().repeat(DOC_BYTES))
 }
 
-/// Reads a record, and looks at it for a while.
+/// Reads a record and keeps checking it for a while.
 fn read(table: &Table, id: RecordId, u: i64, at_least: i64) -> i64 {
     let store = table.store();
     let mut unit = table.engine.recovery_unit();
@@ -56,7 +56,7 @@ fn model(on: On) {
     let engine = open_with(&on.emulator(), 8);
     let table = table(&engine, 10);
     let ids: Vec<_> = (0..8).map(|u| table.insert(&large(0, u))).collect();
-    // Every second one is garbage, so that the cleaner has something to do and something to move.
+    // Every second one is garbage, so that the cleaner has segments to clean and records to move.
     for u in [0, 2, 4, 6] {
         table.update(ids[u], &large(1, u as i64));
     }
@@ -94,18 +94,18 @@ fn model(on: On) {
 }
 
 #[test]
-fn what_is_read_stays_while_its_segment_is_recycled() {
+fn a_read_document_stays_valid_while_its_segment_is_recycled() {
     explore(300, || model(On::Disk));
     assert!(CLEANED.load(Ordering::Relaxed) > 0);
 }
 
 #[test]
-fn what_is_read_stays_while_its_segment_is_recycled_on_persistent_memory() {
+fn a_read_document_stays_valid_while_its_segment_is_recycled_on_persistent_memory() {
     explore(200, || model(On::PersistentMemory));
     assert!(CLEANED.load(Ordering::Relaxed) > 0);
 }
 
-/// The cleaner moves records that are being updated: the update is what stays.
+/// The cleaner moves records that are being updated: the update survives.
 #[test]
 fn a_record_that_is_moved_keeps_its_update() {
     const DOCS: i64 = 160;

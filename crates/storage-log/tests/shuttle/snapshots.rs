@@ -1,5 +1,5 @@
-//! Held snapshots while writers commit: each reads one state for as long as it is held, the one after
-//! its commit; and nothing is kept when none is held.
+//! Held snapshots while writers commit. Each snapshot reads one state, that after its commit, until it is
+//! released. Without held snapshots no old version is kept.
 
 use crate::harness::{On, explore, open, table};
 use kauri_base::RecordId;
@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 type Change = (RecordId, Option<Vec<u8>>);
 type State = BTreeMap<RecordId, Vec<u8>>;
 
-/// What was committed and seen; not seen by the scheduler.
+/// The commits and the reads; invisible to the scheduler.
 #[derive(Default)]
 struct Notes {
     commits: BTreeMap<u64, Vec<Change>>,
@@ -41,7 +41,7 @@ impl Model {
         self.note(|notes| notes.commits.insert(seq, changes));
     }
 
-    /// Updates a record, and adds one, which the next round deletes.
+    /// Updates a record, and adds one that the next round deletes.
     fn write(&self, id: RecordId, rounds: i64) {
         let mut last = None;
         for round in 1..=rounds {
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// Holds a snapshot and reads it again and again.
+    /// Holds a snapshot and reads it repeatedly.
     fn hold(&self, times: usize) {
         let engine = &*self.table.engine;
         let mut reader = Reader::hold(engine);
@@ -86,7 +86,7 @@ impl Model {
         }
     }
 
-    /// Checks what was seen against what was committed.
+    /// Checks the reads against the commits.
     fn check(&self) {
         self.note(|notes| {
             for (seq, seen) in &notes.seen {
@@ -131,7 +131,7 @@ fn model(on: On) {
         });
         scope.spawn(|| model.hold(3));
     });
-    assert_eq!(kept(&engine), 0, "nobody holds a snapshot");
+    assert_eq!(kept(&engine), 0, "no snapshot is held");
     model.check();
 }
 

@@ -1,5 +1,5 @@
-//! Transactions and plain writers of the same records: the first to claim wins, no change is lost, and
-//! whoever waits for a claim is woken.
+//! Transactions and plain writers of the same records. The first claim wins, no change is lost, and each waiter
+//! for a claim is woken.
 
 use crate::harness::{On, explore, open, table};
 use kauri_base::sync::thread;
@@ -27,7 +27,7 @@ fn next(record: &Stored) -> Vec<u8> {
     doc(number(&record.doc, "k") + 1, number(&record.doc, "u"), "")
 }
 
-/// Waits for the claim that the unit has met, if there still is one.
+/// Waits for the claim that conflicts with the unit, if it still exists.
 fn wait_for_claim(table: &Table, unit: &WriteUnit<'_>) {
     let claims = table.engine.claims().expect("claims");
     if let Some(ticket) = claims.ticket(unit) {
@@ -35,7 +35,7 @@ fn wait_for_claim(table: &Table, unit: &WriteUnit<'_>) {
     }
 }
 
-/// Adds one to both records, in this order, as one commit; begins anew when others were first.
+/// Adds one to both records, in this order, in one commit; retries if others were first.
 fn transact(table: &Table, ids: [RecordId; 2]) {
     'anew: loop {
         let mut transaction = Transaction::begin(&table.engine).expect("begin");
@@ -56,7 +56,7 @@ fn transact(table: &Table, ids: [RecordId; 2]) {
                 }
             }
         }
-        // What it has claimed nobody else can have changed.
+        // No other writer can have changed the records it has claimed.
         transaction.commit().unwrap_or_else(|error| panic!("commit: {error}"));
         return;
     }
@@ -85,7 +85,7 @@ fn no_increment_is_lost() {
         thread::scope(|scope| {
             let table = &table;
             scope.spawn(move || transact(table, [a, b]));
-            // The other order: who meets the other's claim gives its own up before it waits.
+            // The other order: a transaction that finds the other's claim releases its own before it waits.
             scope.spawn(move || transact(table, [b, a]));
             scope.spawn(move || increment(table, a));
             scope.spawn(move || {
@@ -101,7 +101,7 @@ fn no_increment_is_lost() {
 }
 
 #[test]
-fn of_two_that_add_a_key_one_wins() {
+fn one_of_two_transactions_with_the_same_key_succeeds() {
     explore(1200, || {
         let engine = open(&On::Disk.emulator());
         let table = table(&engine, 10);

@@ -1,4 +1,4 @@
-//! The cleaner: space comes back, nothing is lost, nothing comes back to life.
+//! The cleaner frees space, loses no record and revives no deleted record.
 
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, clean, dynamic, kilobyte, options, status};
 use kauri_base::clock::SeededRandom;
@@ -10,13 +10,13 @@ use kauri_storage::{CollectionId, OpKind, StorageEngine, StorageError, WriteUnit
 use kauri_storage_log::Options;
 use std::collections::BTreeMap;
 
-/// So many documents of a kilobyte.
+/// Inserts this many documents of a kilobyte.
 fn fill(table: &Table, documents: i64) -> BTreeMap<RecordId, Vec<u8>> {
     let new = |u| doc(0, u, &kilobyte(u as u64));
     (0..documents).map(|u| (table.insert(&new(u)), new(u))).collect()
 }
 
-/// Gives a document of [`fill`] new contents.
+/// Overwrites a document of [`fill`].
 fn overwrite(
     table: &Table,
     model: &mut BTreeMap<RecordId, Vec<u8>>,
@@ -47,7 +47,7 @@ fn a_bounded_log_takes_many_times_its_size_in_updates() {
     assert!(fixture.engine.space().used <= 24 * u64::from(SEGMENT_BYTES));
 }
 
-/// The fuller the log, the less each victim gives: that is no reason to refuse anybody.
+/// The fuller the log, the less space each victim frees; this must not reject an update.
 #[test]
 fn updates_of_a_log_with_room_are_never_refused() {
     const SEGMENTS: u32 = 60;
@@ -161,7 +161,7 @@ fn deleted_records_stay_deleted_through_cleanings_and_restarts() {
 }
 
 #[test]
-fn tombstones_go_when_nothing_is_left_to_bury() {
+fn tombstones_end_when_no_older_record_remains() {
     let mut fixture = Fixture::new(options());
     for u in 0..2000 {
         fixture.table.insert(&doc(0, u, &kilobyte(u as u64)));
@@ -171,7 +171,7 @@ fn tombstones_go_when_nothing_is_left_to_bury() {
     }
     let tombstones = status(&fixture.engine, "liveBytes");
     assert!(tombstones >= 2000 * 32);
-    // Segments are used again only when others are full, and only then their records are gone.
+    // Segments are reused only when others are full, and only then their records are lost.
     for round in 0..3 {
         for u in 0..2000 {
             let id = fixture.table.insert(&doc(round, u, &kilobyte(u as u64)));
@@ -215,7 +215,7 @@ fn dropped_stores_give_their_space_back_and_stay_dropped() {
 }
 
 #[test]
-fn restarts_do_not_pile_up_segments() {
+fn restarts_do_not_accumulate_segments() {
     let mut fixture = Fixture::new(options());
     for round in 0..40 {
         fixture.table.insert(&doc(round, round, &kilobyte(round as u64)));
@@ -253,16 +253,15 @@ fn records_that_fill_half_a_segment_are_not_moved_for_ever() {
     }
 }
 
-/// Of a few records that change all the time and many that hardly do the cleaner moves the latter once,
-/// and finds both again after a crash.
+/// A few records change often, most change rarely. The cleaner moves the latter once, also after a crash.
 #[test]
-fn what_changes_seldom_is_kept_apart() {
+fn rarely_changed_records_are_separated() {
     let mut fixture = Fixture::new(bounded(64));
     let random = SeededRandom::new(5);
     let mut model = fill(&fixture.table, 2400);
     for round in 1..600 {
         for _ in 0..20 {
-            // One of ten goes to all, the others to one of twenty.
+            // One update in ten goes to any record, the others to one in twenty.
             let of = if random.next_u64().is_multiple_of(10) { 2400 } else { 120 };
             let id = RecordId(1 + random.next_u64() % of);
             overwrite(&fixture.table, &mut model, id, (round, &random));
@@ -276,7 +275,7 @@ fn what_changes_seldom_is_kept_apart() {
     assert!(old > all / 10 && old < all * 9 / 10);
     fixture.engine.sync().expect("sync");
     for _ in 0..2 {
-        // What had been emptied by moving still is, in whatever order the streams were filled.
+        // Segments emptied by moving are still empty, in whatever order the streams were filled.
         let free = status(&fixture.engine, "segmentsFree");
         fixture = fixture.reopen();
         let left = status(&fixture.engine, "segmentsFree");
@@ -286,10 +285,10 @@ fn what_changes_seldom_is_kept_apart() {
     }
 }
 
-/// What the cleaner moves is read from the medium only where it is not in memory; then it is. Where the medium
-/// is memory it is read, too: damage is an error then.
+/// The cleaner reads a record from the medium only if it is not in memory; then it is cached. On persistent
+/// memory it reads the record, too: damage is an error there.
 #[test]
-fn what_is_in_memory_is_moved_without_reading_it() {
+fn cached_records_are_moved_without_a_read() {
     let memory = EmulatorConfig::persistent_memory;
     let cases = [
         (EmulatorConfig::default(), 4 << 20, true),
@@ -319,10 +318,10 @@ fn what_is_in_memory_is_moved_without_reading_it() {
     }
 }
 
-/// Dead records have memory too: a cache of more than twice the documents' bytes keeps all of them, though
-/// the log would have room for more that is dead.
+/// Dead records also take memory. A cache of more than twice the documents' bytes keeps all live documents,
+/// though the log has room for more dead ones.
 #[test]
-fn what_is_dead_leaves_memory_to_what_is_live() {
+fn dead_records_are_evicted_before_live_ones() {
     const DOCUMENTS: i64 = 116;
     let cache_bytes = u64::from(SEGMENT_BYTES) * 11 / 2;
     let fixture = Fixture::new(Options { cache_bytes, ..options() });

@@ -1,4 +1,4 @@
-//! An engine on the emulator, without threads unless a test starts them.
+//! Fixture: an engine on the emulator, without threads unless a test starts them.
 
 use kauri_bson::Value;
 use kauri_conformance::table::{Table, TableIndex};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 pub const SEGMENT_BYTES: u32 = 64 << 10;
 
-/// Small segments and a small cache, and reads performed by whoever waits.
+/// Small segments and a small cache; the waiting thread performs reads.
 pub fn options() -> Options {
     Options {
         segment_bytes: SEGMENT_BYTES,
@@ -87,8 +87,8 @@ pub fn kilobyte(seed: u64) -> String {
     format!("{seed:016x}").repeat(60)
 }
 
-/// Cleans until there is nothing to do, and what was emptied is free. No reader may be at work: what is
-/// waited for is the cache's thread, which frees as others do.
+/// Cleans until there is nothing to clean and all emptied segments are free. No reader may be active: the wait
+/// is for the cache's thread.
 pub fn clean(engine: &PmLog) {
     loop {
         let changed = engine.clean_once().expect("cleaning");

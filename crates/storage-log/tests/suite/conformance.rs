@@ -1,4 +1,4 @@
-//! The engine passes the suite, over plain files.
+//! The engine passes the conformance suite on plain files.
 
 use kauri_conformance::Subject;
 use kauri_medium::plain::PlainDirectory;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A directory that goes when the test ends.
+/// A directory, removed when the test ends.
 struct TempDir(PathBuf);
 
 impl TempDir {

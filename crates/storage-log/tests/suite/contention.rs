@@ -1,13 +1,12 @@
-//! Many threads that write to the same few records, while the log is flushed and cleaned: the outcome
-//! is that of the commit sequence. No update of what an earlier commit deleted, no id given twice, no
-//! lost update, no version seen that never was.
+//! Many threads write to the same few records while the log is flushed and cleaned. The outcome follows the
+//! commit sequence: no update of a deleted record, no id given twice, no lost update, no invented version.
 
 use crate::crash_target::Target;
 use kauri_testkit::history::Loss;
 use kauri_testkit::{Crashes, Run};
 
 #[test]
-fn threads_that_fight_for_few_records() {
+fn threads_contend_for_few_records() {
     let first = kauri_testkit::seed(1);
     let target = Target::new(14);
     let run = Run {
@@ -19,10 +18,10 @@ fn threads_that_fight_for_few_records() {
         ..Run::default()
     };
     let (mut conflicts, mut runs) = (0, 0);
-    // How often they meet is the scheduler's choice.
+    // The number of conflicts depends on the scheduler.
     while runs < 8 || conflicts < 500 {
         let crashes = Crashes::new(&target);
-        // Ends with a look at all indexes, and with the history that must make sense.
+        // Ends with a check of all indexes and of the history.
         let recording = crashes.record(first + runs, &run);
         conflicts += recording.counts.conflicts.get();
         let (timeline, events) = (&recording.timeline, recording.emulator.events());

@@ -1,13 +1,13 @@
-//! Crashes at any point of seeded runs: what was promised is there, and nothing but a prefix of the
-//! commit sequence; each unit whole, indexes as a rebuild makes them; a second crash, in the recovery
-//! or after it, changes nothing.
+//! Crashes at any point of seeded runs. Recovery finds all promised commits and only a prefix of the commit
+//! sequence. Units are complete and indexes equal a rebuild. A second crash, during or after recovery, changes
+//! nothing.
 
 use crate::crash_target::Target;
 use kauri_emulator::EmulatorConfig;
 use kauri_testkit::crash::Report;
 use kauri_testkit::{Crashes, Run};
 
-/// A run, and so many different states that crashes of it leave.
+/// Crashes a run until there are this many different states.
 fn check(name: &str, segments: u32, run: &Run, images: usize) -> Report {
     println!("{name}");
     let seed = kauri_testkit::seed(20_261_120);
@@ -20,9 +20,9 @@ fn check(name: &str, segments: u32, run: &Run, images: usize) -> Report {
     println!("{} different images, {moved} records moved, {:?}", report.images, recording.counts);
     assert!(report.images >= images * 95 / 100, "only {} different images", report.images);
     assert_eq!(report.second, 2 * report.images);
-    // It would prove nothing if all were as at the end, or as promised.
+    // The test proves nothing if all states equal the final or the promised one.
     assert!(report.with_losses > images / 20, "{report:?}");
-    // In memory a unit is on its way for as long as its fence takes.
+    // On persistent memory a unit is in progress only until its fence ends.
     let more = if run.medium.mapped { images / 60 } else { images / 20 };
     assert!(report.with_more > more, "{report:?}");
     report
@@ -34,7 +34,7 @@ fn power_losses() {
 }
 
 #[test]
-fn runs_do_what_they_are_for() {
+fn runs_cover_their_operations() {
     let target = Target::new(16);
     let crashes = Crashes::new(&target);
     let counts = crashes.record(kauri_testkit::seed(1), &Run::default()).counts;
@@ -48,14 +48,13 @@ fn runs_do_what_they_are_for() {
     assert!(counts.no_space.get() > 10, "{counts:?}");
 }
 
-/// Short runs, and all that power losses can make of them: whatever may be kept of what was not
-/// drained, sector by sector.
+/// Short runs, and all states that power losses can leave: any subset of the undrained sectors.
 #[test]
 fn every_power_loss_of_short_runs() {
     every_power_loss(EmulatorConfig::default(), 600);
 }
 
-/// The same line by line.
+/// The same for cache lines.
 #[test]
 fn every_power_loss_of_short_runs_on_persistent_memory() {
     every_power_loss(EmulatorConfig { tear_bytes: 64, ..memory() }, 64);
@@ -90,12 +89,12 @@ fn power_losses_of_a_log_that_is_nearly_full() {
 }
 
 #[test]
-fn power_losses_where_persistence_must_be_asked_for() {
+fn power_losses_on_media_that_need_persist() {
     let medium = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
     check("to be asked for", 16, &Run { medium, ..Run::default() }, 400);
 }
 
-/// Persistent memory, where every acknowledgement is a promise against power loss.
+/// Persistent memory, where every acknowledgement promises durability.
 fn memory() -> EmulatorConfig {
     EmulatorConfig::persistent_memory()
 }
@@ -122,7 +121,7 @@ fn power_losses_of_persistent_memory_among_threads() {
     among_threads(&Run { medium: memory(), ..Run::default() });
 }
 
-/// Commits are acknowledged when they are in the staging file, any part of which a power loss may keep.
+/// Commits are acknowledged once they are in the staging file; a power loss may keep any part of that file.
 fn staged() -> EmulatorConfig {
     EmulatorConfig { staging: true, ..EmulatorConfig::default() }
 }
@@ -145,7 +144,7 @@ fn deaths_of_the_process_with_a_staging_file() {
     deaths(&Run { medium: staged(), ..Run::default() });
 }
 
-/// Who stages, who stores and who gives entries up are different threads here.
+/// Separate threads stage, store, and release staged entries.
 #[test]
 fn deaths_of_the_process_with_a_staging_file_among_threads() {
     let run = Run { threads: true, sessions: 4, steps: 4000, medium: staged(), ..Run::default() };
@@ -166,7 +165,7 @@ fn commits_are_staged_and_stored() {
     let recording = crashes.record(1, &Run { medium: staged(), ..Run::default() });
     let number = |name| recording.status_number("log", name);
     let (staged, flushes, bytes) = (number("staged"), number("flushes"), number("recordBytes"));
-    // The file is too small for all, so it is used again and again.
+    // The file is too small for all commits, so it is reused repeatedly.
     assert!(staged > 100 && flushes > 20 && bytes > 20 * (16 << 10), "{staged} {flushes} {bytes}");
 }
 

@@ -1,10 +1,10 @@
-//! Crashes while a directory is made, and again while what they left is opened: an empty directory comes
-//! of them, or one without anything in it, and never one that is refused.
+//! Crashes during the creation of a directory, and again during the next opening. The directory is then empty,
+//! or its engine is. It is never rejected.
 
 use crate::common::{emulator, open, options};
 use kauri_emulator::Emulator;
 
-/// States after a loss of power among the first events, all or many of them.
+/// States after a power loss during the first `events` events, all or many of them.
 fn power_losses(recorded: &Emulator, events: usize) -> Vec<Emulator> {
     let some = || (0..64).map(|seed| recorded.crash_seeded(events, seed)).collect();
     recorded.crash_all_at(events, 256).unwrap_or_else(some)

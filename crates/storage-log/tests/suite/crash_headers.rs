@@ -1,5 +1,5 @@
-//! Crashes while headers of segments are stored, and again while they are stored for the second time: one
-//! of a header's copies is there at any time, and it is never one from before the last.
+//! Crashes while segment headers are stored, once and twice. One copy of each header survives, and it is never
+//! older than the previous header.
 
 use crate::crash_target::{SEGMENT, Target, of_headers};
 use kauri_emulator::{Emulator, EmulatorConfig};
@@ -37,7 +37,7 @@ fn power_losses_on_a_disk() {
     crash(EmulatorConfig::default(), Loss::Power);
 }
 
-/// The copies of each header that an emulated log has.
+/// The copies of each header in an emulated log.
 fn copies(image: &Emulator) -> Vec<[Option<SegmentHeader>; 2]> {
     let log = image.open_log("pmlog.0").expect("the log");
     let mut bytes = vec![0; log.len() as usize];
@@ -48,9 +48,9 @@ fn copies(image: &Emulator) -> Vec<[Option<SegmentHeader>; 2]> {
     bytes.chunks_exact(SEGMENT).map(of).collect()
 }
 
-/// A copy that a crash has left torn, or as it was before, is stored again.
+/// A copy that a crash left torn or old is stored again.
 #[test]
-fn both_copies_are_what_a_recovery_went_by() {
+fn recovery_restores_both_copies() {
     let target = Target::new(12);
     let crashes = Crashes::new(&target);
     let recording = crashes.record(1, &run(EmulatorConfig::persistent_memory()));

@@ -1,5 +1,5 @@
-//! Every drain, every order and every check counts: with any one of them left out a crash test
-//! fails. The sites are not listed here; they are those that the runs come by.
+//! Every drain, every ordering point and every check is necessary: disabling any one makes a crash test fail.
+//! The sites are not listed; they are those that the runs reach.
 
 use crate::crash_target::{SEGMENT, Target, of_headers};
 use kauri_bson::{DocBuf, Value};
@@ -31,7 +31,7 @@ const HEADER: usize = SEGMENT_HEADER_BYTES as usize;
 
 type Sites = BTreeMap<String, u64>;
 
-/// A test of a target with a site switched off, if one is named.
+/// A test of a target, with a site disabled if one is named.
 fn campaign<'c>(
     name: &'static str,
     target: Target,
@@ -40,7 +40,7 @@ fn campaign<'c>(
     campaign_of(name, target, |crashes| crashes, test)
 }
 
-/// The same, of such crash tests.
+/// The same for these crash tests.
 fn campaign_of<'c>(
     name: &'static str,
     target: Target,
@@ -56,20 +56,19 @@ fn campaign_of<'c>(
     Campaign { name, run: Box::new(run) }
 }
 
-/// With a log of so many segments, and no marks in it: what is durable is known from headers only.
+/// A target with this many segments and no marks: only headers record durable commits.
 fn unmarked(segments: u32) -> Target {
     let mut target = Target::new(segments);
     target.options.mark_interval_bytes = u64::MAX;
     target
 }
 
-/// The same, where the mark file can't be made. What is durable is known without it, as far as it goes: what
-/// marks tell as well counts there.
+/// A target whose mark file cannot be created. Only the other records of durability count there.
 fn without_marks(segments: u32) -> Target {
     Target { marks: false, ..unmarked(segments) }
 }
 
-/// Power losses during runs of these seeds.
+/// Power losses during runs with these seeds.
 fn power_losses<'c>(
     name: &'static str,
     target: Target,
@@ -85,9 +84,9 @@ fn power_losses<'c>(
     })
 }
 
-/// Power losses right before a new header is durable, of a run whose writers clean for themselves: the header
-/// and the mark before it tell what such a cleaning took for durable. Of power losses anywhere one in 300 is
-/// there.
+/// Power losses right before a new header is durable, in a run whose writers clean themselves. The header and
+/// the mark before it record the durable commits of such a cleaning. At random points only one power loss in
+/// 300 hits this moment.
 fn room<'c>(run: Run) -> Campaign<'c> {
     let before = |event: &str| event.contains("begins (segment.header.drain)");
     campaign("room", Target::new(8), move |crashes, _| {
@@ -96,8 +95,8 @@ fn room<'c>(run: Run) -> Campaign<'c> {
     })
 }
 
-/// In memory: deaths of the process between a header's two copies, and power losses while the recovery mends
-/// the second one.
+/// On persistent memory: deaths of the process between a header's two copies, and power losses while recovery
+/// repairs the second copy.
 fn headers_twice<'c>(medium: EmulatorConfig) -> Campaign<'c> {
     fn again(crashes: Crashes<'_>) -> Crashes<'_> {
         crashes.again_at(of_headers, 4)
@@ -108,7 +107,7 @@ fn headers_twice<'c>(medium: EmulatorConfig) -> Campaign<'c> {
     })
 }
 
-/// Deaths of the process, and power losses in the recovery.
+/// Deaths of the process, and power losses during recovery.
 fn deaths<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
     campaign(name, Target::new(14), move |crashes, _| {
         for seed in 1..4 {
@@ -118,8 +117,8 @@ fn deaths<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
     })
 }
 
-/// Damage to what a clean shutdown left. Marks tell all that the metadata file of the shutdown tells of what is
-/// durable; where there are none that file alone does.
+/// Damage to a directory after a clean shutdown. Marks repeat the metadata file's record of durable commits;
+/// without marks only that file has it.
 fn rot<'c>(name: &'static str, target: Target) -> Campaign<'c> {
     campaign(name, target, move |crashes, target| {
         for seed in 1..4 {
@@ -152,7 +151,7 @@ fn metadata<'c>() -> Campaign<'c> {
     })
 }
 
-/// Each bit of a segment's trailer is flipped: the records themselves have it all, so nothing is lost.
+/// Each bit of a segment's trailer is flipped: the records themselves hold all information, so nothing is lost.
 fn trailers<'c>() -> Campaign<'c> {
     campaign("trailers", unmarked(16), |crashes, _| {
         flip_bits(crashes, 1, |_| SEGMENT - TRAILER_BYTES as usize..SEGMENT);
@@ -171,8 +170,8 @@ fn summary_bits<'c>() -> Campaign<'c> {
     })
 }
 
-/// Flips every `step`th bit of a part of the newest segment that a clean shutdown left, one at a time:
-/// all is there nevertheless.
+/// Flips every `step`th bit of a part of the newest segment after a clean shutdown, one at a time: all data is
+/// intact.
 fn flip_bits(crashes: &Crashes<'_>, step: usize, part: fn(&[u8]) -> Range<usize>) {
     let recording = crashes.record(1, &Run { steps: 400, close: true, ..Run::default() });
     let end = recording.timeline.end();
@@ -193,8 +192,8 @@ fn flip_bits(crashes: &Crashes<'_>, step: usize, part: fn(&[u8]) -> Range<usize>
     }
 }
 
-/// A member of a unit is replaced by another record that is whole in itself: the unit is not there
-/// as it was committed, so it is not there at all.
+/// A member of a unit is replaced by another valid record. The unit is then not the committed one, so recovery
+/// drops all of it.
 fn forgery<'c>() -> Campaign<'c> {
     campaign("forgery", unmarked(16), |crashes, _| {
         let mut forged = 0;
@@ -213,16 +212,16 @@ fn forgery<'c>() -> Campaign<'c> {
     })
 }
 
-/// Changes the text of a document that belongs to a unit of several, with all CRCs of the record.
+/// Changes the text of a document that belongs to a unit of several, and fixes all CRCs of the record.
 fn forge(image: &Emulator, which: usize) -> bool {
     let log = image.open_log(LOG).expect("the log");
     let mut bytes = log_of(image).expect("the log");
     let headers = || bytes.chunks(SEGMENT).filter_map(|b| SegmentHeader::decode(b, true));
-    // What was known to be durable is not looked at so closely.
+    // Damage in the durable part is checked less closely.
     let durable = headers().map(|header| header.horizon.seq).max().unwrap_or(0);
     let durable = durable.max(marked_seq(image));
     let users = headers().filter(|header| header.stream == Stream::User);
-    // Segments may have been prepared that nothing was written to.
+    // Prepared segments may have no records.
     let used = users.filter(|header| !records(&bytes, header).is_empty());
     let Some(last) = used.max_by_key(|header| header.epoch) else { return false };
     let start = last.segment as usize * SEGMENT;
@@ -250,7 +249,7 @@ fn forge(image: &Emulator, which: usize) -> bool {
     true
 }
 
-/// Up to which commit all is durable, by the mark file.
+/// The last durable commit by the mark file.
 fn marked_seq(image: &Emulator) -> u64 {
     let meta = image.read_file(META).ok().flatten().expect("the metadata");
     let id = Meta::decode(&meta, true).expect("the metadata").directory;
@@ -260,7 +259,7 @@ fn marked_seq(image: &Emulator) -> u64 {
     marks.map(|mark| mark.horizon.seq).max().unwrap_or(0)
 }
 
-/// The records of a segment of the log's bytes, with their offsets in it.
+/// The records of a segment in the log's bytes, with their offsets in the segment.
 fn records(log: &[u8], segment: &SegmentHeader) -> Vec<(u32, RecordHeader)> {
     let seed = Seed::new(segment.segment, segment.epoch);
     let bytes = &log[segment.segment as usize * SEGMENT..][..SEGMENT];
@@ -274,8 +273,8 @@ fn records(log: &[u8], segment: &SegmentHeader) -> Vec<(u32, RecordHeader)> {
     found
 }
 
-/// Where persistence has to be asked for, a start after a clean shutdown and a power loss still reads
-/// summaries and no documents: as much as without the power loss.
+/// Where persistence must be requested: a start after a clean shutdown and a power loss reads only summaries
+/// and no documents, as it does without the power loss.
 fn summaries<'c>() -> Campaign<'c> {
     campaign("summaries", Target::new(16), |crashes, target| {
         let medium = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
@@ -299,8 +298,8 @@ fn summaries<'c>() -> Campaign<'c> {
     })
 }
 
-/// In memory: wherever a record is, both copies of its segment's header are too, whatever else a power
-/// loss may have taken, and while the first is being stored the second is whole.
+/// On persistent memory: wherever a record survives, both copies of its segment's header do, and while the
+/// first is stored the second is intact.
 fn headers<'c>(medium: EmulatorConfig) -> Campaign<'c> {
     campaign("headers", Target::new(14), move |crashes, _| {
         let recording = crashes.record(1, &Run { medium, steps: 800, ..Run::default() });
@@ -310,7 +309,7 @@ fn headers<'c>(medium: EmulatorConfig) -> Campaign<'c> {
             if !event.starts_with("store") {
                 continue;
             }
-            // Everything that was stored to records, and of the headers only what is durable.
+            // All record bytes, and of the headers only the durable ones.
             let mut copying = None;
             let image = recording.emulator.crash_at(at + 1, &mut |choice| match choice.about {
                 About::Sector { offset, stored_at, .. } => {
@@ -331,7 +330,7 @@ fn headers<'c>(medium: EmulatorConfig) -> Campaign<'c> {
                 copies += 1;
             }
             for (number, segment) in bytes.chunks_exact(SEGMENT).enumerate() {
-                // Between its two copies a reused segment has a new one and an old one.
+                // Between its two copies a recycled segment has a new and an old header.
                 if copying == Some(number) {
                     continue;
                 }
@@ -360,7 +359,7 @@ fn log_of(image: &Emulator) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// In memory: a sealed segment's summary and trailer are there when it has been sealed.
+/// On persistent memory: the summary and trailer of a sealed segment are durable when it is sealed.
 fn sealed<'c>(medium: EmulatorConfig) -> Campaign<'c> {
     campaign("sealed", Target::new(16), move |crashes, _| {
         let run = Run { medium, steps: 1000, close: true, ..Run::default() };
@@ -385,8 +384,8 @@ fn sealed<'c>(medium: EmulatorConfig) -> Campaign<'c> {
     })
 }
 
-/// Whatever a power loss leaves of a directory's first start: the metadata file tells of a mark file only if there
-/// is one, with a mark. Else a check would tell of damage.
+/// Any power loss during a directory's first start: the metadata file names a mark file only if it exists with
+/// a mark. Otherwise a check would report damage.
 fn marks_begin(crashes: &Crashes<'_>, target: &Target, medium: EmulatorConfig) {
     let emulator = Emulator::new(medium);
     crashes.equip(&emulator);
@@ -403,8 +402,8 @@ fn marks_begin(crashes: &Crashes<'_>, target: &Target, medium: EmulatorConfig) {
     assert!(marked > 20, "{marked}");
 }
 
-/// Behind each sync a power loss leaves only what is durable, and the last record rots: that is reported. And
-/// each bit of the mark file is flipped: all is there.
+/// After each sync a power loss leaves only durable data, and the last record is damaged: this is reported. And
+/// each bit of the mark file is flipped: all data is intact.
 fn marks<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
     campaign(name, unmarked(16), move |crashes, target| {
         marks_begin(crashes, target, medium);
@@ -452,9 +451,9 @@ fn marks<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
     })
 }
 
-/// The labels that the engine's code asks about: what is named as labels are, files excepted. There is
-/// no drain, no persisting and no file operation without a label, since the medium wants one. Those of
-/// repairs are for `repair_sites.rs`.
+/// The labels that the engine's code queries: all names in the form of a label, except files. Every drain,
+/// persist and file operation has a label, because the medium requires one. The labels of repairs belong to
+/// `repair_sites.rs`.
 fn labels_in_source() -> BTreeSet<String> {
     fn collect(folder: &Path, labels: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).expect("the sources") {
@@ -481,7 +480,8 @@ fn is_label(text: &str) -> bool {
     !of_repair && text.contains('.') && text.split('.').all(word) && !files.contains(&text)
 }
 
-/// Which campaign misses a site that others meet too and don't miss: to save their time, no more.
+/// The campaign that detects a site which other campaigns reach without detecting it. The table only saves
+/// their time.
 const LIKELY: [(&str, &str); 27] = [
     ("clean.copy.fence", "deaths, memory"),
     ("clean.moved.drain", "shutdown"),
@@ -513,14 +513,14 @@ const LIKELY: [(&str, &str); 27] = [
 ];
 
 #[test]
-fn every_safeguard_is_missed() {
+fn disabling_any_safeguard_fails_a_test() {
     let run = Run::default();
     let asked = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
     let memory = EmulatorConfig::persistent_memory();
     let staged = EmulatorConfig { staging: true, ..EmulatorConfig::default() };
     let creation = Run { steps: 4, ..run };
     let shutdown = Run { steps: 200, close: true, ..run };
-    // Nobody flushes, syncs or cleans but the writers themselves, when they have no room.
+    // Only the writers themselves flush, sync and clean, when they have no room.
     let alone = Run {
         steps: 1500,
         document_bytes: 600 << 10,

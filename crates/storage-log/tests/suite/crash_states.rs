@@ -1,8 +1,8 @@
-//! Crash states by the thousand, and all that short workloads have.
+//! Thousands of crash states, and all crash states of short workloads.
 //!
-//! `make test` looks at ten thousand different media; `make crash` (`KAURI_CRASH=all`) at a hundred
-//! thousand, and at what takes long of the short workloads. Media are different if the contents of their
-//! files are; a second crash's are not counted.
+//! `make test` checks ten thousand different media. `make crash` (`KAURI_CRASH=all`) checks a hundred thousand,
+//! and the short workloads that take long. Media differ if the contents of their files differ; those of a
+//! second crash do not count.
 
 use crate::crash_target::Target;
 use kauri_emulator::EmulatorConfig;
@@ -10,7 +10,7 @@ use kauri_testkit::crash::Report;
 use kauri_testkit::short::{Between, Explored, Fixture, Op, explore, workloads};
 use kauri_testkit::{Crashes, Run};
 
-/// Whether everything is to be looked at.
+/// Whether to check all states.
 fn all() -> bool {
     std::env::var("KAURI_CRASH").is_ok_and(|what| what == "all")
 }
@@ -25,7 +25,7 @@ fn staged() -> EmulatorConfig {
     EmulatorConfig { staging: true, ..EmulatorConfig::default() }
 }
 
-/// Looks at all workloads of up to `length` of these operations.
+/// Checks all workloads of up to `length` of these operations.
 fn short(
     of: &[Op],
     length: usize,
@@ -48,8 +48,8 @@ fn short(
     explored
 }
 
-/// On a disk every point has few states: all of them are looked at. `make crash` also has transactions
-/// and pending units among the operations, and every crash in each recovery.
+/// On a disk every point has few states: all are checked. `make crash` also has transactions and pending units
+/// among the operations, and every crash in each recovery.
 #[test]
 fn every_workload_of_three_operations() {
     let (of, in_recovery) =
@@ -70,8 +70,8 @@ fn every_crash_in_recovery() {
     assert!(explored.report.images > 3000 && explored.report.second > 5000, "{explored:?}");
 }
 
-/// With a staging file each flush leaves sectors that a power loss may keep or not, so that some points have more
-/// states than can be looked at: there each sector is lost alone and kept alone.
+/// With a staging file each flush leaves sectors that a power loss may keep or not, so some points have too
+/// many states. There each sector is lost alone and kept alone.
 #[test]
 fn workloads_with_a_staging_file() {
     let length = if all() { 3 } else { 2 };
@@ -80,10 +80,9 @@ fn workloads_with_a_staging_file() {
     assert!(explored.report.images > 3000 && explored.report.second > 5000, "{explored:?}");
 }
 
-/// On persistent memory, with every crash in each recovery. Where a point has more than 64 states each
-/// line is lost alone, kept alone and torn, and there is more: see
-/// [`kauri_emulator::Emulator::crash_one_by_one_at`]. Waiting changes nothing there: what has been
-/// committed is durable.
+/// On persistent memory, with every crash in each recovery. At points with more than 64 states each line is
+/// lost alone, kept alone and torn; see also [`kauri_emulator::Emulator::crash_one_by_one_at`]. Waiting has no
+/// effect there: a committed unit is durable.
 #[test]
 fn workloads_on_persistent_memory() {
     let length = if all() { 3 } else { 2 };
@@ -92,7 +91,7 @@ fn workloads_on_persistent_memory() {
     assert!(explored.sampled < explored.points && explored.report.with_losses > 3000);
 }
 
-/// What seeded runs add up to.
+/// The sums over seeded runs.
 #[derive(Default)]
 struct Sums {
     report: Report,
@@ -108,7 +107,7 @@ struct Sums {
     resolved: u64,
 }
 
-/// What is run, over and over with other seeds: segments of the log, and what is done with it.
+/// The runs, repeated with different seeds: the log's segments, and the operations.
 fn runs() -> Vec<(u32, Run)> {
     let run = Run::default();
     let threads = Run { threads: true, sessions: 4, steps: 4000, ..run };

@@ -1,4 +1,4 @@
-//! The engine as crash tests open it: small segments, a small cache, no threads, time by hand.
+//! The crash tests' engine: small segments, a small cache, no threads, manual time.
 
 use kauri_base::Clock;
 use kauri_base::clock::SeededRandom;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Bytes of a segment.
 pub const SEGMENT: usize = 64 << 10;
 
-/// Stores into headers, and what makes them durable.
+/// Stores to headers, and the events that make them durable.
 pub fn of_headers(event: &str) -> bool {
     if event.contains("(segment.header.") || event.contains("(recovery.header.") {
         return true;
@@ -28,7 +28,7 @@ pub fn of_headers(event: &str) -> bool {
 
 pub struct Target {
     pub options: Options,
-    /// Whether the mark file can be made.
+    /// Whether the mark file can be created.
     pub marks: bool,
 }
 
@@ -43,7 +43,7 @@ impl Target {
                 bytes_max: u64::from(segments * segment_bytes),
                 read_threads: 0,
                 mark_interval_bytes: 2048,
-                // All of the cleaner's streams, also in a log as small as this.
+                // All streams of the cleaner, even in a small log.
                 sort_segments_min: 0,
                 ..Options::default()
             },
@@ -52,7 +52,7 @@ impl Target {
     }
 }
 
-/// A directory where the mark file can't be made.
+/// A directory in which the mark file cannot be created.
 struct Unmarked(Emulator);
 
 impl Directory for Unmarked {
@@ -130,7 +130,7 @@ impl OpenEngine for Open {
     fn maintain(&self, choice: u64) -> Result<Work, StorageError> {
         self.clock.advance(Duration::from_millis(choice % 20));
         match self.engine_work(choice) {
-            // The writers' problem, not the engine's.
+            // An error for the writers, not of the engine.
             Err(StorageError::OutOfDiskSpace) => Ok(Work::Other),
             result => result,
         }

@@ -1,5 +1,5 @@
-//! Damaged media: noticed, named, never taken for the end of the log where it isn't; directories
-//! that are refused; media that fail.
+//! Damaged media: damage is detected, named, and not mistaken for the end of the log. Also rejected directories
+//! and failing media.
 
 use crate::common::{self, Fixture, SEGMENT_BYTES, dynamic, emulator, kilobyte, open, options};
 use kauri_base::{Access, CollectionId, ErrorCode, RecordId};
@@ -28,7 +28,7 @@ fn flip(emulator: &Emulator, at: usize, bit: u8) {
     log.store(at as u64, &[IoSlice::new(&[byte])]).expect("storing");
 }
 
-/// Where a text is in the log.
+/// The position of a text in the log.
 fn find(emulator: &Emulator, text: &str) -> usize {
     let bytes = log_bytes(emulator);
     let place = bytes.windows(text.len()).position(|window| window == text.as_bytes());
@@ -56,7 +56,7 @@ fn get(engine: &Arc<PmLog>, id: u64) -> Result<bool, StorageError> {
     }
 }
 
-/// 200 documents, `id` having the text `id…`, in sealed segments and an open one.
+/// 200 documents, of which `id` has the text `id…`, in sealed segments and an open one.
 fn filled(clean_shutdown: bool) -> (Emulator, Options) {
     let fixture = Fixture::new(options());
     for id in 1..=200 {
@@ -87,7 +87,7 @@ fn a_flipped_bit_of_a_document_is_named() {
         }
         other => panic!("{other:?}"),
     }
-    // Indexes can't be built over it in silence.
+    // No index may be built over the damage without an error.
     let table = Table::new(&dynamic(&engine), 10, &[]);
     let index = kauri_conformance::table::TableIndex::new(20, true, "u");
     let attached = table.engine.attach_index(table.id, index.spec, index.generator);
@@ -115,7 +115,7 @@ fn every_flipped_bit_of_a_header_is_noticed() {
 #[test]
 fn damage_before_a_mark_is_no_end_of_the_log() {
     let (emulator, _) = filled(false);
-    // Each sync lets the next commit tell what is durable.
+    // After each sync the next commit records the durable commits.
     let engine = open(&emulator, options());
     let table = Table::new(&dynamic(&engine), 10, &[]);
     for round in 0..10 {
@@ -162,7 +162,7 @@ fn damage_behind_the_last_mark_ends_the_log_for_good() {
     for round in 0..3 {
         let engine = open(&emulator, options());
         let table = Table::new(&dynamic(&engine), 10, &[]);
-        // What stood behind the damage is whole on the medium, and stays away all the same.
+        // The records behind the damage are intact on the medium but stay invisible.
         assert_eq!(table.records().len() as u64, 14 + round);
         assert_eq!(table.insert(&doc(0, 100, "new")), RecordId(15 + round));
         engine.flush();
@@ -178,7 +178,7 @@ fn a_damaged_segment_header_is_corruption() {
     // There is another copy.
     let report = verify(&emulator, &mut |_, _| {}).expect("the check");
     assert_eq!((report.damage.len(), report.documents), (1, 200), "{:?}", report.damage);
-    // Opening makes the damaged one anew.
+    // Opening rewrites the damaged copy.
     drop(open(&emulator, options()));
     let report = verify(&emulator, &mut |_, _| {}).expect("the check");
     assert_eq!((report.damage.len(), report.documents), (0, 200), "{:?}", report.damage);
@@ -221,7 +221,7 @@ fn a_log_that_is_too_short_is_corruption() {
 }
 
 #[test]
-fn directories_of_others_are_refused_by_name() {
+fn foreign_directories_are_refused_by_name() {
     let (emulator, _) = filled(true);
     let meta = emulator.read_file(META).expect("reading").expect("the metadata");
     let contents = meta.len() - 4096;
@@ -267,10 +267,10 @@ fn a_log_that_could_hold_nothing_is_refused() {
     };
     assert_eq!(error.code(), ErrorCode::InvalidOptions);
     assert!(error.message().contains("it needs 4 segments"), "{}", error.message());
-    // Nothing is left of it.
+    // No part of the record remains.
     let fixture = Fixture::on(emulator, common::bounded(4));
     fixture.table.insert(&doc(0, 1, ""));
-    // What is there already is opened all the same.
+    // An existing directory still opens.
     fixture.engine.close().expect("close");
     let Fixture { emulator, engine, table, .. } = fixture;
     drop((engine, table));
@@ -294,7 +294,7 @@ fn after_a_failed_sync_nothing_is_acknowledged() {
     fixture.table.insert_in(&mut unit, &doc(0, 3, ""));
     assert!(matches!(fixture.engine.commit(&mut unit), Err(StorageError::Io(_))));
     assert!(fixture.engine.close().is_err());
-    // What is there can still be read.
+    // Existing data is readable.
     assert_eq!(get(&fixture.engine, 1), Ok(true));
 }
 
@@ -324,7 +324,7 @@ fn one_error(emulator: Emulator, kind: IoKind, fault: Fault, skip: u64) {
             acknowledged.push((unit.ops[0].record, u));
         }
         if u % 50 == 49 {
-            // Failures are found by those who wait.
+            // Waiters report the failures.
             let _ = fixture.engine.flush_round();
             let _ = fixture.engine.clean_once();
         }
@@ -338,6 +338,6 @@ fn one_error(emulator: Emulator, kind: IoKind, fault: Fault, skip: u64) {
         let record = records.get(&id);
         let expected = doc(0, u, &kilobyte(u as u64));
         let there = record.is_some_and(|record| record.doc == expected);
-        assert!(there, "{kind:?} {fault:?} after {skip}: {id} is gone");
+        assert!(there, "{kind:?} {fault:?} after {skip}: {id} is lost");
     }
 }

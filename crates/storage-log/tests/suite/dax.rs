@@ -1,8 +1,8 @@
-//! The engine on memory that lasts: the suite, and that a commit is durable when it returns.
+//! The engine on persistent memory passes the conformance suite, and a commit is durable when it returns.
 //!
-//! Ordinary memory stands in for it. With `KAURI_TEST_DAX_DIR` set to a directory on a file system that
-//! is mounted with DAX, the tests run there instead and mapping with `MAP_SYNC` has to succeed; without
-//! it, directories as they are have to be found to be ordinary ones.
+//! Ordinary memory takes the place of persistent memory. With `KAURI_TEST_DAX_DIR` set to a directory on a DAX
+//! mount, the tests run there and mapping with `MAP_SYNC` must succeed. Without it, the directories of this
+//! machine must be detected as ordinary ones.
 
 use crate::common::{bounded, clean, dynamic, kilobyte, options, status};
 use kauri_bson::{DocBuf, Value};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A directory that goes when the test ends, in memory that lasts if there is some.
+/// A directory, removed when the test ends; on persistent memory if there is some.
 struct TempDir {
     path: PathBuf,
     dax: Dax,
@@ -76,7 +76,7 @@ fn medium(engine: &PmLog, name: &str) -> String {
 }
 
 #[test]
-fn the_status_says_which_path_is_in_use() {
+fn the_status_reports_the_path_in_use() {
     let directory = TempDir::new();
     let engine = directory.open(options());
     let (kind, durable_by) = (medium(&engine, "kind"), medium(&engine, "durableBy"));
@@ -94,7 +94,7 @@ fn the_status_says_which_path_is_in_use() {
             "{promise}"
         );
         drop(engine);
-        // The same directory without memory that stands in.
+        // The same directory without emulated persistent memory.
         let engine = open(&directory.path, Dax::Auto, options());
         assert_eq!((medium(&engine, "kind").as_str()), "file");
         assert_eq!(medium(&engine, "durableBy"), "fdatasync");
@@ -106,7 +106,7 @@ fn assert_durable(ticket: &CommitTicket) {
     assert!(ticket.ticket(Durability::Durable).is_none());
 }
 
-/// Without a flush, a sync or a thread: documents of all sizes, units that span segments.
+/// Without a flush, a sync or a thread: documents of all sizes, and units that span segments.
 #[test]
 fn a_commit_is_durable_when_it_returns() {
     let directory = TempDir::new();
@@ -146,7 +146,7 @@ fn a_commit_is_durable_when_it_returns() {
     assert_eq!(table.records().len(), expected.len());
 }
 
-/// A directory can be used with and without a mapping in turns.
+/// A directory can be opened with and without a mapping in turns.
 #[test]
 fn the_format_is_the_same_with_and_without_a_mapping() {
     let directory = TempDir::new();
@@ -177,7 +177,7 @@ fn a_flipped_bit_is_found_though_nothing_was_read_from_the_medium() {
     let text = kilobyte(0xFACE);
     let id = table.insert(&doc(1, 2, &text));
     assert!(table.get(id).is_some());
-    // Behind the engine's back, as bits rot.
+    // Flips a bit without the engine's knowledge.
     let log = directory.path.join("pmlog.0");
     let bytes = std::fs::read(&log).expect("reading");
     let at = bytes.windows(text.len()).position(|window| window == text.as_bytes());
@@ -191,7 +191,7 @@ fn a_flipped_bit_is_found_though_nothing_was_read_from_the_medium() {
 }
 
 #[test]
-fn where_segments_are_scarce_acknowledgements_are_held_back_and_come() {
+fn scarce_segments_only_delay_acknowledgements() {
     let directory = TempDir::new();
     let engine = directory.open(bounded(12));
     let table = Table::create(&dynamic(&engine), 10, &[]);

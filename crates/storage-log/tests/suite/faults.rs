@@ -1,5 +1,5 @@
-//! A medium that fails, once, at every single I/O of workloads: a clear error or a clean stop, never
-//! a wrong answer; and what was acknowledged is there afterwards.
+//! A medium that fails once, at each I/O of the workloads. The engine reports an error or stops, and never
+//! returns a wrong result. All acknowledged commits survive.
 
 use crate::crash_target::Target;
 use kauri_emulator::{Emulator, EmulatorConfig};
@@ -11,7 +11,7 @@ use kauri_testkit::short::{Between, Fixture, Op};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Everything that there is to do.
+/// All kinds of operations.
 const WORK: [Op; 22] = [
     Op::Insert,
     Op::Create,
@@ -39,13 +39,13 @@ const WORK: [Op; 22] = [
 
 #[derive(Default, Debug)]
 struct Found {
-    /// Faults that came to pass.
+    /// Faults that occurred.
     faults: usize,
-    /// Of these: the directory couldn't be opened at first.
+    /// Of these: the directory could not be opened at first.
     not_opened: usize,
-    /// Something ended with an error.
+    /// Operations that ended with an error.
     errors: usize,
-    /// The engine went on as if nothing had been.
+    /// Runs in which the engine continued unaffected.
     unharmed: usize,
 }
 
@@ -64,7 +64,7 @@ fn sweep(medium: EmulatorConfig, between: Between) -> Found {
     let io: BTreeMap<IoKind, u64> =
         IoKind::ALL.into_iter().map(|kind| (kind, watched.faults().io_count(kind))).collect();
     println!("{io:?}");
-    // Memory is stored to without a call that could fail.
+    // Stores to memory have no call that could fail.
     assert!(IoKind::ALL.iter().all(|kind| io[kind] > 0 || *kind == IoKind::Store), "{io:?}");
     let mut found = Found::default();
     for (kind, count) in io {

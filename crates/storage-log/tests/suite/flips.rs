@@ -1,5 +1,5 @@
-//! Every single bit that flips in what describes records is noticed, and so are a million that flip in
-//! documents: by the check of a directory, and by the engine, which answers rightly or not at all.
+//! Every flipped bit in the metadata of records is detected, and so are a million flipped bits in documents.
+//! The directory check detects them. The engine returns the right data or an error.
 
 use crate::common::{self, SEGMENT_BYTES, dynamic, emulator, options};
 use kauri_base::RecordId;
@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const LOG: &str = "pmlog.0";
 const META: &str = "kauri.meta";
 const SEGMENT: usize = SEGMENT_BYTES as usize;
-/// Bytes of a segment's header that mean something.
+/// Significant bytes of a segment's header.
 const HEADER_BYTES: usize = HEADER_END;
 
-/// A directory after a clean shutdown, as bytes.
+/// The bytes of a directory after a clean shutdown.
 struct Whole {
     image: Emulator,
     log: Vec<u8>,
@@ -33,7 +33,7 @@ struct Whole {
     documents: BTreeMap<RecordId, Vec<u8>>,
 }
 
-/// What of a log means what.
+/// The meaning of the log's bytes.
 #[derive(Default)]
 struct Places {
     records: Vec<(usize, RecordHeader)>,
@@ -61,7 +61,7 @@ impl Whole {
         for (number, bytes) in self.log.chunks_exact(SEGMENT).enumerate() {
             let start = number * SEGMENT;
             let header = SegmentHeader::decode(bytes, true);
-            // Images of indexes are copies of what is known anyway.
+            // Index images are copies of other data.
             let ours = |header: &SegmentHeader| header.stream != Stream::Image;
             let Some(header) = header.filter(ours) else { continue };
             let seed = Seed::new(header.segment, header.epoch);
@@ -102,7 +102,7 @@ impl Whole {
         self.flip(images.collect(), |(at, bit)| self.with_log(at, &[self.log[at] ^ 1 << bit]))
     }
 
-    /// Looks at an image for each of these places, by two threads.
+    /// Checks an image for each of these positions, on two threads.
     fn flip(
         &self,
         places: Vec<(usize, u8)>,
@@ -131,15 +131,15 @@ impl Whole {
     }
 }
 
-/// What came of bits that were flipped.
+/// The results of flipped bits.
 #[derive(Default, Debug)]
 struct Flips {
     flips: usize,
-    /// Those that a check of the directory does not tell of.
+    /// Flips that a directory check does not report.
     unnoticed: Vec<(usize, u8)>,
-    /// Directories that were refused.
+    /// Rejected directories.
     refused: usize,
-    /// Those of which some document couldn't be read.
+    /// Directories with an unreadable document.
     reported: usize,
 }
 
@@ -151,7 +151,7 @@ impl Flips {
         self.reported += other.reported;
     }
 
-    /// Opens the directory: every document is right, or an error, or the directory is refused.
+    /// Opens the directory: every document is right or an error, or the directory is rejected.
     fn add_opening(&mut self, whole: &Whole, image: &Emulator, place: (usize, u8)) {
         let Ok(engine) = PmLog::open(Arc::new(image.clone()), options()) else {
             self.refused += 1;
@@ -222,7 +222,7 @@ fn pending_units(engine: &PmLog, table: &Table) {
     log.truncate_after(2).expect("truncating");
 }
 
-/// What marks, commits and resolutions tell.
+/// The contents of marks, commits and resolutions.
 #[test]
 fn every_bit_of_a_payload_that_is_no_document() {
     let whole = every_kind();
@@ -270,7 +270,7 @@ fn every_bit_of_a_segments_frame() {
         println!("{what}: {} bits", flips.flips);
         assert_eq!(flips.unnoticed, [], "{what}");
         assert_eq!(flips.flips, 8 * bytes.len());
-        // Another copy, or the records themselves, have it all.
+        // Another copy, or the records themselves, hold all information.
         assert_eq!((flips.refused, flips.reported), (0, 0), "{what}");
     }
 }
@@ -295,7 +295,7 @@ fn every_bit_of_the_metadata() {
     assert_eq!((flips.refused, flips.reported), (0, 0));
 }
 
-/// A thousand documents, one bit of each flipped, a thousand times.
+/// A thousand documents, one bit of each flipped, repeated a thousand times.
 #[test]
 fn a_million_bits_of_documents() {
     const DOCUMENTS: i64 = 1000;

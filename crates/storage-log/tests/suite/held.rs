@@ -1,5 +1,4 @@
-//! Files that are held still: nothing of them changes, and a copy that is made piece by piece opens as the engine
-//! was.
+//! Held files: their bytes do not change, and a copy made piece by piece opens with the engine's state.
 
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, dynamic, kilobyte, open};
 use kauri_base::RecordId;
@@ -55,7 +54,7 @@ fn documents(table: &Table) -> BTreeMap<RecordId, Vec<u8>> {
     table.records().into_iter().map(|(id, record)| (id, record.doc)).collect()
 }
 
-/// Documents of which many have been replaced, so that the cleaner has much to do, and a segment to be sealed.
+/// Documents of which many have been replaced, so that the cleaner has much work and a segment must be sealed.
 fn filled(emulator: Emulator) -> Fixture {
     let fixture = Fixture::on(emulator, Options { live_percent_target: 80, ..bounded(60) });
     for u in 0..DOCUMENTS {
@@ -72,7 +71,7 @@ fn filled(emulator: Emulator) -> Fixture {
     fixture
 }
 
-/// What background threads do, and what a server asks of the engine.
+/// The work of background threads, and the engine calls of a server.
 fn disturb(engine: &PmLog) {
     engine.clean_once().expect("cleaning");
     engine.flush_round().expect("a round");
@@ -91,7 +90,7 @@ fn a_copy_in_pieces_holds_every_record(medium: EmulatorConfig) {
     let before = files(&emulator);
     let segments = before[LOG].len() / SEGMENT_BYTES as usize;
     let mut copy = files(&emulator);
-    // From behind: the cleaner fills low segments again first.
+    // From the end: the cleaner refills low segments first.
     for segment in (0..segments).rev() {
         disturb(&fixture.engine);
         assert_eq!(fixture.contents(), model);
@@ -121,7 +120,7 @@ fn a_copy_of_persistent_memory_in_pieces_holds_every_record() {
 }
 
 #[test]
-fn files_are_held_as_often_as_was_asked() {
+fn holds_of_files_are_counted() {
     let fixture = filled(Emulator::new(EmulatorConfig::default()));
     let (first, second) = (
         fixture.engine.hold_files().expect("holding"),
@@ -137,7 +136,7 @@ fn files_are_held_as_often_as_was_asked() {
     assert!(fixture.engine.clean_once().expect("cleaning"));
 }
 
-/// A close makes everything as a clean shutdown leaves it, whoever holds the files.
+/// Closing leaves the files as after a clean shutdown, even if a copy holds them.
 #[test]
 fn a_close_ends_every_hold() {
     let fixture = filled(Emulator::new(EmulatorConfig::default()));
@@ -181,9 +180,10 @@ impl Drop for TempDir {
     }
 }
 
-/// With all threads at work: writers are refused from some commit on, and the copy holds what they were told.
+/// With all threads active: writers are rejected from some commit on, and the copy holds all acknowledged
+/// commits.
 #[test]
-fn a_copy_of_real_files_holds_what_was_acknowledged() {
+fn a_copy_of_real_files_has_all_acknowledged_commits() {
     let (place, copy) = (TempDir::new(), TempDir::new());
     let options = Options { read_threads: 2, live_percent_target: 80, ..bounded(60) };
     let engine = place.open(options.clone());
@@ -218,7 +218,7 @@ fn a_copy_of_real_files_holds_what_was_acknowledged() {
                 refused.send(inserted).expect("a test that waits");
             });
         }
-        // Writers have begun, and the cleaner has work.
+        // The writers run, and the cleaner has work.
         while table.store().stats().expect("figures").records < DOCUMENTS as u64 + 400 {
             thread::yield_now();
         }

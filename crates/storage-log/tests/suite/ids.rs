@@ -1,5 +1,5 @@
-//! Indexes on `_id` come from what summaries tell, and all of a collection's other indexes from one
-//! pass over its documents: with the same result as ever, whatever has been done to the log.
+//! Indexes on `_id` are built from segment summaries, all other indexes of a collection in one pass over its
+//! documents. The result equals that of an ordinary build, whatever the log's history.
 
 use crate::common::{self, SEGMENT_BYTES, clean, kilobyte, open, options};
 use kauri_base::clock::SeededRandom;
@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex};
 const BIG: CollectionId = CollectionId(10);
 const SMALL: CollectionId = CollectionId(11);
 
-/// Makes keys of the `_id`, and counts the documents that it was shown whole.
+/// Makes keys of `_id`, and counts the complete documents that it was given.
 #[derive(Default)]
 struct IdKeys {
     is_of_id: bool,
     whole: AtomicU64,
-    /// Where they were.
+    /// The addresses of the documents.
     places: Mutex<Vec<usize>>,
 }
 
@@ -52,7 +52,7 @@ fn spec(id: u32) -> IndexSpec {
     IndexSpec { id: IndexId(id), unique: false }
 }
 
-/// Attaches an index, and answers its entries and how many documents were looked at.
+/// Attaches an index; returns its entries and the number of documents read.
 fn attach(
     engine: &PmLog,
     collection: CollectionId,
@@ -64,7 +64,7 @@ fn attach(
     Ok((inspect::entries(engine, IndexId(index))?, keys.whole.load(Ordering::Relaxed)))
 }
 
-/// Writes documents with all kinds of `_id` and remembers which there are.
+/// Writes documents with all kinds of `_id` and remembers them.
 struct Writer {
     random: SeededRandom,
     next: u64,
@@ -147,7 +147,7 @@ impl Writer {
         }
     }
 
-    /// Records, and those whose `_id`s no summary tells.
+    /// The number of records, and of those whose `_id` no summary has.
     fn counts(&self, collection: CollectionId) -> (u64, u64) {
         let of = self.records.iter().filter(|((id, _), _)| *id == collection);
         let kinds: Vec<u8> = of.map(|(_, (_, kind))| *kind).collect();
@@ -155,7 +155,7 @@ impl Writer {
     }
 }
 
-/// Looks at both collections' indexes, made in both ways.
+/// Checks both collections' indexes, built in both ways.
 fn check(emulator: &Emulator, options: &Options, writer: &Writer, what: &str) {
     let engine = open(emulator, options.clone());
     for collection in [BIG, SMALL] {
@@ -229,7 +229,7 @@ fn a_damaged_document_keeps_its_place_in_the_index_on_ids() {
         }
         let engine = open(&image, options());
         let (entries, _) = match attach(&engine, BIG, true) {
-            // Its own `_id` is none that summaries tell.
+            // Summaries do not hold this `_id`.
             Err(StorageError::Corruption { .. }) => continue,
             attached => attached.expect("attaching"),
         };
@@ -256,11 +256,15 @@ fn one_pass_over_the_documents_serves_all_indexes() {
     }
     let places = |n: usize| keys[n].places.lock().unwrap().clone();
     assert_eq!(places(0).len() as u64, writer.counts(BIG).0);
-    // The same bytes each time, so read once.
+    // The bytes are the same each time, so the document is read once.
     assert!(places(0) == places(1) && places(0) == places(2));
     let entries = |id| inspect::entries(&*engine, IndexId(id)).expect("entries");
     assert!(entries(50) == entries(51) && !entries(50).is_empty());
-    assert_eq!(common::status(&engine, "cache.reads"), 0, "documents came through the cache");
+    assert_eq!(
+        common::status(&engine, "cache.reads"),
+        0,
+        "the documents were read through the cache"
+    );
 }
 
 #[test]
@@ -277,7 +281,7 @@ fn a_unique_index_that_fails_fails_alone() {
 }
 
 #[test]
-fn what_was_written_or_moved_since_is_not_missed() {
+fn later_writes_and_moves_are_indexed() {
     let (emulator, mut writer) = filled();
     for what in ["written", "moved"] {
         let engine = open(&emulator.process_death_image(), options());

@@ -1,5 +1,5 @@
-//! Every bit that flips in what describes an index's image, and many that flip in its entries, are
-//! told by the check of a directory as harmless, and change no index.
+//! Every flipped bit in the metadata of index images, and many in their entries. The directory check reports
+//! them as harmless, and no index changes.
 
 use crate::common::{self, SEGMENT_BYTES, dynamic, open, options};
 use kauri_conformance::inspect;
@@ -15,9 +15,9 @@ use std::io::IoSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SEGMENT: usize = SEGMENT_BYTES as usize;
-/// Bytes of a segment's header that mean something.
+/// Significant bytes of a segment's header.
 const HEADER_BYTES: usize = HEADER_END;
-/// Bits of entries that are flipped.
+/// Number of flipped bits of entries.
 const ENTRY_FLIPS: usize = 3000;
 
 fn index() -> TableIndex {
@@ -40,7 +40,7 @@ fn filled() -> (Emulator, Vec<u8>) {
     (emulator.process_death_image(), bytes)
 }
 
-/// Offsets of the bytes to flip: all that describe the image's segments, and of its entries.
+/// Offsets of the bytes to flip: all that describe the image's segments, and those of its entries.
 fn places(log: &[u8]) -> (Vec<usize>, Vec<usize>) {
     let (mut describing, mut entries) = (Vec::new(), Vec::new());
     for (number, bytes) in log.chunks_exact(SEGMENT).enumerate() {
@@ -69,7 +69,7 @@ fn places(log: &[u8]) -> (Vec<usize>, Vec<usize>) {
 }
 
 #[test]
-fn flipped_bits_of_images_are_told_and_do_no_harm() {
+fn flipped_bits_of_images_are_reported_and_harmless() {
     let (whole, log) = filled();
     let (describing, entries) = places(&log);
     assert!(
@@ -102,7 +102,7 @@ fn flipped_bits_of_images_are_told_and_do_no_harm() {
             assert_eq!(report.damage, [], "{place}");
             assert!(!report.images.is_empty(), "{place} went unnoticed");
             assert!(report.images.iter().all(|damage| damage.current == Some(false)));
-            // Opening takes longer than checking, and most flips look alike to it.
+            // Opening is slower than checking, and most flips are equivalent to it.
             if at % 16 == 0 {
                 let engine = open(&image, options());
                 let table = Table::new(&dynamic(&engine), 10, &[index()]);

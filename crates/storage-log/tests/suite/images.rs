@@ -1,5 +1,4 @@
-//! Index images: what is loaded is what a rebuild gives, after any writes since, and never trusted if
-//! anything about it is wrong.
+//! Index images: a loaded index equals a rebuild, after any later writes. An image with any fault is not used.
 
 use crate::common::{
     self, Fixture, SEGMENT_BYTES, bounded, clean, kilobyte, open, options, status,
@@ -22,7 +21,7 @@ fn indexes() -> Vec<TableIndex> {
     INDEXES.iter().map(|(id, unique, field)| TableIndex::new(*id, *unique, field)).collect()
 }
 
-/// An engine with a table that has been filled, and closed in order.
+/// An engine with a filled table, after a clean shutdown.
 fn closed(options: Options, documents: i64) -> Fixture {
     let emulator = common::emulator();
     let engine = open(&emulator, options.clone());
@@ -34,7 +33,7 @@ fn closed(options: Options, documents: i64) -> Fixture {
     Fixture { emulator, options, engine, table }
 }
 
-/// Opens again, and attaches all indexes.
+/// Opens the engine again and attaches all indexes.
 fn reopen(fixture: Fixture) -> Fixture {
     let Fixture { emulator, options, engine, table } = fixture;
     drop((engine, table));
@@ -49,7 +48,7 @@ fn loaded(fixture: &Fixture) -> i64 {
 }
 
 #[test]
-fn indexes_come_back_without_their_documents() {
+fn indexes_are_loaded_without_reading_documents() {
     let mut fixture = closed(options(), 3000);
     for _ in 0..3 {
         fixture = reopen(fixture);
@@ -57,13 +56,13 @@ fn indexes_come_back_without_their_documents() {
         assert_eq!(status(&fixture.engine, "cache.reads"), 0, "documents were read");
         fixture.table.check();
         fixture.engine.close().expect("close");
-        // Nothing has changed: the images stay.
+        // Nothing has changed: the images are kept.
         assert_eq!(status(&fixture.engine, "indexImages.written"), 0);
     }
 }
 
 #[test]
-fn what_has_changed_since_is_taken_from_the_documents() {
+fn changes_after_the_image_come_from_the_documents() {
     let random = SeededRandom::new(5);
     let mut fixture = closed(options(), 2000);
     let mut u = 10_000;
@@ -85,13 +84,13 @@ fn what_has_changed_since_is_taken_from_the_documents() {
                 }
             }
         }
-        // Not closed in order: the images are from the first shutdown all the time.
+        // No clean shutdown: the images are from the first shutdown.
         fixture.engine.flush();
     }
 }
 
 #[test]
-fn deleted_records_whose_tombstones_have_gone_stay_away() {
+fn deleted_records_without_tombstones_stay_deleted() {
     let mut fixture = closed(Options { live_percent_target: 95, ..options() }, 2000);
     fixture = reopen(fixture);
     for id in (1..=2000).filter(|id| id % 3 != 0) {
@@ -111,7 +110,7 @@ fn deleted_records_whose_tombstones_have_gone_stay_away() {
     assert_eq!(fixture.table.records().len(), 666);
 }
 
-/// Damages each image record in turn: the index is rebuilt, the same as ever.
+/// Damages each image record in turn: the index is rebuilt and equals the original.
 #[test]
 fn a_damaged_image_is_not_used() {
     let fixture = closed(options(), 2000);
@@ -151,13 +150,13 @@ fn the_cleaner_takes_images_when_room_is_needed() {
     }
     assert!(inserted > 900, "only {inserted} documents fit beside images");
     fixture.engine.close().expect("close");
-    // There is no room for images now; the indexes are right all the same.
+    // There is no room for images now; the indexes are still right.
     fixture = reopen(fixture);
     fixture.table.check();
     assert_eq!(fixture.table.records().len() as i64, 500 + inserted);
 }
 
-/// Remembers how many documents it has seen.
+/// Counts the documents that it was given.
 struct Counting(AtomicU64, Option<u64>);
 
 impl KeyGenerator for Counting {
@@ -182,7 +181,7 @@ impl KeyGenerator for Counting {
 }
 
 #[test]
-fn an_image_is_bound_to_the_definition_and_keeps_what_was_learned() {
+fn an_image_belongs_to_a_definition_and_keeps_the_generators_state() {
     let fixture = closed(options(), 100);
     let attach = |tag, unique| {
         let engine = open(&fixture.emulator, options());
@@ -195,7 +194,7 @@ fn an_image_is_bound_to_the_definition_and_keeps_what_was_learned() {
     let (engine, _) = attach(Some(1), false);
     engine.close().expect("close");
     drop(engine);
-    // Loaded: nothing is generated, and what the other generator knew is known.
+    // Loaded: no keys are generated, and the state of the other generator is known.
     for (tag, unique, is_loaded) in [
         (Some(1), false, true),
         (Some(2), false, false),

@@ -1,11 +1,11 @@
-//! Everything that makes bytes durable, orders them or compares a CRC has a label, so that
-//! `crash_sites.rs`, which takes the labels from the sources, comes by all of it. In the engine's
-//! sources that is a rule; the medium's, where the labels are asked about, are held against a list.
+//! Everything that makes bytes durable, orders them or compares a CRC has a label. `crash_sites.rs` takes the
+//! labels from the sources and must reach all of them. In the engine's sources this is a rule. In the medium's
+//! sources, which query the labels, it is a list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What makes something durable, or passes that on.
+/// Calls that make bytes durable, or pass this on.
 const DURABLE: [&str; 11] = [
     ".drain",
     ".persist",
@@ -20,7 +20,7 @@ const DURABLE: [&str; 11] = [
     ".write_back",
 ];
 
-/// A crate's sources without their tests and comments, by path.
+/// A crate's sources by path, without tests and comments.
 fn sources(of: &str) -> BTreeMap<String, String> {
     fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("the sources") {
@@ -61,7 +61,7 @@ fn calls<'t>(text: &'t str, method: &str) -> Vec<&'t str> {
     arguments.collect()
 }
 
-/// Whether these arguments hold a label, or hand one on.
+/// Whether these arguments contain a label, or pass one on.
 fn has_label(arguments: &str) -> bool {
     let word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
     let literal = |text: &str| text.contains('.') && text.split('.').all(word);
@@ -70,12 +70,12 @@ fn has_label(arguments: &str) -> bool {
 }
 
 #[test]
-fn whatever_makes_durable_has_a_label() {
+fn every_durability_call_has_a_label() {
     let mut found = 0;
     for (file, text) in sources("storage-log") {
         for method in DURABLE {
             for arguments in calls(&text, method) {
-                // Vectors are drained too: of ranges.
+                // Vectors are drained too, with ranges as arguments.
                 if method == ".drain" && (arguments.is_empty() || arguments.contains("..")) {
                     continue;
                 }
@@ -90,8 +90,8 @@ fn whatever_makes_durable_has_a_label() {
     assert!(found >= 15, "only {found} calls");
 }
 
-/// The places where one of these stands: file, function, what, and how often. Of methods of the same
-/// name in one file the places count together.
+/// The places of these words: file, function, word and count. Methods of the same name in one file count
+/// together.
 fn places<'w>(of: &str, what: &[&'w str]) -> BTreeMap<(String, String, &'w str), usize> {
     let mut places = BTreeMap::new();
     for (file, text) in sources(of) {
@@ -104,7 +104,7 @@ fn places<'w>(of: &str, what: &[&'w str]) -> BTreeMap<(String, String, &'w str),
             for (at, _) in text.match_indices(what) {
                 let before = functions.partition_point(|(start, _)| *start < at);
                 let name = before.checked_sub(1).map_or("", |n| functions[n].1);
-                // Its own definition.
+                // The method's own definition.
                 if text[..at].ends_with("fn ") {
                     continue;
                 }
@@ -123,7 +123,7 @@ fn known<'w>(list: &[(&str, &str, &'w str, usize)]) -> BTreeMap<(String, String,
         .collect()
 }
 
-/// Those of the medium, and of the emulator as in a folder of it.
+/// The places in the medium's sources, with the emulator as one of its folders.
 fn places_of_media<'w>(what: &[&'w str]) -> BTreeMap<(String, String, &'w str), usize> {
     let emulated = places("emulator", what).into_iter();
     let emulated =
@@ -131,8 +131,8 @@ fn places_of_media<'w>(what: &[&'w str]) -> BTreeMap<(String, String, &'w str), 
     places("medium", what).into_iter().chain(emulated).collect()
 }
 
-/// What makes durable in the medium's sources: system calls, instructions, and the emulator's events
-/// that stand for them.
+/// The primitives of durability in the medium's sources: system calls, instructions, and the emulator's events
+/// that represent them.
 const PRIMITIVES: [&str; 22] = [
     "sync_data(",
     "sync_all(",
@@ -158,28 +158,28 @@ const PRIMITIVES: [&str; 22] = [
     "Event::DirectorySync {",
 ];
 
-/// Where the medium makes durable. Whoever adds a place has it ask about a label (or hand one on to
-/// where that is asked about) and adds a line; a line whose place is gone fails too.
+/// The places where the medium makes bytes durable. A new place must query a label (or pass one on to the code
+/// that does) and needs a line here. A line without its place fails, too.
 #[test]
-fn where_the_medium_makes_durable_is_known() {
+fn durability_calls_of_the_medium_are_listed() {
     let expected = known(&[
-        // Asked in `PlainFile::drain`, which alone calls this; GROW_DRAIN.
+        // `PlainFile::drain`, the only caller, queries the label; GROW_DRAIN.
         ("plain_file.rs", "sync", "sync_data(", 1),
         ("plain_file.rs", "grow_durably", "sync_data(", 1),
         // Label and step.
         ("plain/directory.rs", "write_temporary", "sync_all(", 1),
         ("plain/directory.rs", "sync_directory", "sync_all(", 1),
-        // The lock file only tells operators whether a server ended in order: recovery goes by the
-        // metadata file. So no crash can miss these.
+        // The lock file only tells operators whether a server shut down cleanly; recovery uses the metadata
+        // file. So no crash test can detect its loss.
         ("plain/directory.rs", "lock", "sync_all(", 2),
         ("plain/directory.rs", "mark_clean", "sync_all(", 1),
-        // What an older staging file holds hurts only if a backup was restored beside it.
+        // Entries in an older staging file do harm only if a backup was restored beside it.
         ("plain/directory.rs", "write_staging", "sync_all(", 1),
         ("plain/directory.rs", "create_staging", "sync_all(", 1),
         ("emulator/directory.rs", "create_staging", "Event::FileSync {", 1),
         ("emulator/directory.rs", "create_staging", "Event::DirectorySync {", 1),
-        // The instructions, and `DaxFile`'s and its memory's use of them. Real memory can't lose its power
-        // in a test: what crash tests switch off is the emulator's, at the same calls of the cache.
+        // The instructions, and their use by `DaxFile` and its memory. Real memory can't lose its power in a
+        // test. Crash tests disable the emulator's events instead, at the same calls of the cache.
         ("dax/lines.rs", "fence", "_mm_sfence(", 1),
         ("dax/lines.rs", "write_back_line", "asm!(", 3),
         ("dax/lines.rs", "stream_line", "_mm_stream_si128(", 1),
@@ -187,13 +187,13 @@ fn where_the_medium_makes_durable_is_known() {
         ("dax/file.rs", "drain", "lines::fence(", 1),
         ("dax/file.rs", "persist", "lines::write_back(", 1),
         ("dax/file.rs", "store", "lines::store(", 1),
-        // Labels of who appends, publishes, stores and seals.
+        // Labels of the callers that append, publish, store and seal.
         ("cache/segment.rs", "append_direct", "direct.store(", 1),
         ("cache/segment.rs", "store_last_direct", "direct.store(", 1),
         ("cache/writer.rs", "publish", "direct.fence(", 1),
         ("cache/writer.rs", "store_pending", "medium.persist(", 1),
         ("cache/writer.rs", "seal_with", "medium.persist(", 1),
-        // The emulator, behind its questions.
+        // The emulator, behind its queries.
         ("emulator/lib.rs", "persist", "Event::Persist {", 1),
         ("emulator/lib.rs", "drain", "Event::DrainBegin {", 1),
         ("emulator/mapped.rs", "stored", "Event::Persist {", 1),
@@ -202,11 +202,11 @@ fn where_the_medium_makes_durable_is_known() {
         ("emulator/directory.rs", "sync_directory", "Event::DirectorySync {", 1),
     ]);
     let mut found = places_of_media(&PRIMITIVES);
-    // What events do to the emulated disk, and how they are told, is no asking for durability.
+    // The effects of events on the emulated disk, and their descriptions, request no durability.
     let passive = ["emulator/disk.rs", "emulator/trace.rs", "emulator/images.rs"];
     found.retain(|(file, _, _), _| !passive.contains(&file.as_str()));
     assert_eq!(found, expected);
-    // And each label that is handed in is asked about.
+    // And each label that is passed in is queried.
     let asked = places_of_media(&["enabled(site", "enabled(GROW_DRAIN"]);
     let asked: BTreeSet<_> = asked.keys().map(|(file, name, _)| (&file[..], &name[..])).collect();
     let expected = BTreeSet::from([
@@ -226,8 +226,8 @@ fn where_the_medium_makes_durable_is_known() {
     assert_eq!(asked, expected);
 }
 
-/// Where CRCs are made and where they are compared, and at how many places in each function. Whoever
-/// compares one anew has the comparison depend on a label, and adds a line or counts it.
+/// The places where CRCs are computed and compared, with their number in each function. A new comparison must
+/// depend on a label and needs a line or a higher count.
 #[test]
 fn every_crc_is_made_or_compared_under_a_label() {
     const MADE: &str = "";
@@ -274,7 +274,7 @@ fn every_crc_is_made_or_compared_under_a_label() {
     let listed: BTreeSet<_> =
         expected.iter().flat_map(|(_, _, _, labels)| labels.split_whitespace()).collect();
     assert_eq!(labels, listed);
-    // Elsewhere they are handed on, never compared.
+    // Elsewhere they are passed on, never compared.
     for (file, text) in &sources {
         for line in text.lines().filter(|line| line.contains("==") || line.contains("!=")) {
             let compares = line.contains("crc");
@@ -282,8 +282,8 @@ fn every_crc_is_made_or_compared_under_a_label() {
             assert!(!compares || known, "{file} compares a CRC: {line}");
         }
     }
-    // The checks that take the answer as a parameter are asked with it, but by the check of a whole
-    // directory and by repairs, which check everything.
+    // Checks with the answer as a parameter are called with it. The check of a whole directory and repairs
+    // check everything.
     for (file, text) in &sources {
         for check in ["SegmentHeader::decode", "Trailer::decode", "Meta::decode"] {
             for arguments in calls(text, check) {

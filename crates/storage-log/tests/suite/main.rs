@@ -1,8 +1,8 @@
-//! The engine's tests, in one program: it is linked once, and there is work for all processors until all is
-//! done. Beside it is what needs a process, or a build, of its own: `fuzz`, `engine_memory` and
-//! `index_memory` measure the process's memory, `loom` and `shuttle` compile sources against model checkers.
+//! Engine tests, in one program so that it is linked once and keeps all processors busy. Some tests need their
+//! own process or build. `fuzz`, `engine_memory` and `index_memory` measure the process's memory; `loom` and
+//! `shuttle` compile sources against model checkers.
 
-/// As in the program; crash tests allocate much.
+/// The program's allocator; crash tests allocate much.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,6 +1,6 @@
-//! What was synced and can't be read is reported, always: behind every sync of a workload bits flip, files
-//! become shorter, segments are lost, swapped or of an earlier time. All that was synced is there then and
-//! right, or the damage is found by whoever opens the directory and by whoever checks it.
+//! Synced data that cannot be read is always reported. After each sync of a workload, bits flip, files shrink,
+//! and segments are lost, swapped or replaced by older ones. Then either all synced data is intact, or both
+//! opening and checking the directory find the damage.
 
 use crate::common::{self, Fixture, SEGMENT_BYTES, dynamic, kilobyte, open, options, status};
 use kauri_base::{CollectionId, RecordId};
@@ -27,7 +27,7 @@ const META: &str = "kauri.meta";
 const MARKS: &str = "pmlog.marks";
 const SEGMENT: usize = SEGMENT_BYTES as usize;
 
-/// The media that all of this is shown on.
+/// The media on which all tests run.
 fn media() -> [(&'static str, EmulatorConfig); 3] {
     let staging = EmulatorConfig { staging: true, ..EmulatorConfig::default() };
     [
@@ -37,7 +37,7 @@ fn media() -> [(&'static str, EmulatorConfig); 3] {
     ]
 }
 
-/// What each record was when it was synced: `None` if it had been deleted.
+/// The state of each record at the sync: `None` if it had been deleted.
 type Documents = BTreeMap<RecordId, Option<Vec<u8>>>;
 
 const TABLE: CollectionId = CollectionId(10);
@@ -77,7 +77,7 @@ impl Files {
         image
     }
 
-    /// Where records are, by segment of the user stream, and what each is.
+    /// The records by segment of the user stream: their positions and headers.
     fn records(&self) -> Vec<(usize, RecordHeader)> {
         let mut records = Vec::new();
         for (number, bytes) in self.0[LOG].chunks_exact(SEGMENT).enumerate() {
@@ -97,18 +97,18 @@ impl Files {
     }
 }
 
-/// What came of a damaged directory.
+/// The state of a damaged directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 enum Found {
-    /// All that was synced is there.
+    /// All synced data is intact.
     Whole,
-    /// Documents answer errors.
+    /// Documents return errors.
     Reported,
-    /// The directory was refused.
+    /// The directory was rejected.
     Refused,
 }
 
-/// Opens and checks a damaged directory: what was synced is there, or that it is not is reported by both.
+/// Opens and checks a damaged directory: synced data is intact, or both report its loss.
 fn judge(files: &Files, medium: EmulatorConfig, synced: &Documents, what: &str) -> Found {
     let check = verify(&files.directory(medium), &mut |_, _| {});
     let matters = check.map_or(1, |report| {
@@ -126,7 +126,10 @@ fn judge(files: &Files, medium: EmulatorConfig, synced: &Documents, what: &str) 
 }
 
 fn read(engine: &Arc<PmLog>, synced: &Documents, what: &str) -> Found {
-    assert!(engine.record_store(TABLE).is_some(), "{what}: the collection is gone in silence");
+    assert!(
+        engine.record_store(TABLE).is_some(),
+        "{what}: the collection is lost without a report"
+    );
     let table = Table::new(&dynamic(engine), TABLE.0, &[]);
     let mut found = Found::Whole;
     let store = table.store();
@@ -143,7 +146,7 @@ fn read(engine: &Arc<PmLog>, synced: &Documents, what: &str) -> Found {
     found
 }
 
-/// A few small documents, synced; then the process died.
+/// A few small documents, synced, after which the process died.
 fn small(medium: EmulatorConfig) -> (Files, Documents) {
     let fixture = Fixture::on(Emulator::new(medium), options());
     for u in 0..3 {
@@ -154,14 +157,14 @@ fn small(medium: EmulatorConfig) -> (Files, Documents) {
     (Files::of(&fixture.emulator.process_death_image()), synced)
 }
 
-/// Where the last segment ends that was opened.
+/// The end of the last opened segment.
 fn opened(files: &Files) -> usize {
     let segments = files.0[LOG].chunks_exact(SEGMENT);
     let last = segments.map(|bytes| SegmentHeader::decode(bytes, true)).rposition(|h| h.is_some());
     last.map_or(0, |last| (last + 1) * SEGMENT)
 }
 
-/// Where the user's records begin and end.
+/// The beginning and end of the user's records.
 fn extent(files: &Files) -> (usize, usize) {
     let records = files.records();
     let (last, record) = records[records.len() - 1];
@@ -169,7 +172,7 @@ fn extent(files: &Files) -> (usize, usize) {
 }
 
 #[test]
-fn every_flipped_bit_of_what_was_synced_is_found() {
+fn every_flipped_bit_of_synced_data_is_found() {
     for (name, medium) in media() {
         let (files, synced) = small(medium);
         let (begin, end) = extent(&files);
@@ -186,7 +189,7 @@ fn every_flipped_bit_of_what_was_synced_is_found() {
     }
 }
 
-/// What the mark file is for: without it the same damage is taken for the end of the log.
+/// The purpose of the mark file: without it the same damage is mistaken for the end of the log.
 #[test]
 fn without_the_mark_file_the_same_damage_is_silent() {
     for (name, medium) in media() {
@@ -208,7 +211,7 @@ fn every_shorter_log_is_found() {
     for (name, medium) in media() {
         let (mut files, synced) = small(medium);
         let (_, end) = extent(&files);
-        // What is behind the segments that were opened holds nothing.
+        // The space behind the opened segments holds no records.
         let opened = opened(&files);
         let cuts = (0..end).step_by(64).chain((end..opened).step_by(8192)).chain([opened - 1]);
         for cut in cuts {
@@ -219,7 +222,7 @@ fn every_shorter_log_is_found() {
         }
         files.file(LOG).truncate(opened);
         assert_eq!(judge(&files, medium, &synced, name), Found::Whole, "{name}");
-        // Nor is longer any damage.
+        // A longer log is not damaged either.
         for more in [1, 511, 4096, SEGMENT, SEGMENT + 1] {
             let mut files = files.clone();
             files.file(LOG).extend(std::iter::repeat_n(0, more));
@@ -230,7 +233,7 @@ fn every_shorter_log_is_found() {
 }
 
 #[test]
-fn a_log_that_was_shortened_is_refused_with_the_way_out_and_what_is_left_can_be_saved() {
+fn a_truncated_log_is_refused_with_the_remedy_and_can_be_salvaged() {
     let fixture = Fixture::new(options());
     for u in 0..100 {
         fixture.table.insert(&doc(0, u, &kilobyte(u as u64)));
@@ -283,7 +286,7 @@ fn the_damaged_header_of_a_synced_record_is_named() {
 }
 
 #[test]
-fn commits_pay_for_no_sync_of_marks_and_an_idle_log_for_one() {
+fn marks_cost_commits_no_sync_and_an_idle_log_one() {
     for (name, medium) in media() {
         let fixture = Fixture::on(Emulator::new(medium), options());
         let syncs = || {
@@ -303,7 +306,7 @@ fn commits_pay_for_no_sync_of_marks_and_an_idle_log_for_one() {
             fixture.engine.flush_round().expect("a round");
         }
         assert_eq!(syncs(), before + 1, "{name}");
-        // A sync that a client asks for leaves nothing to be done.
+        // A client's sync leaves no work for later.
         fixture.table.insert(&doc(0, 1000, ""));
         fixture.engine.sync().expect("sync");
         assert_eq!(syncs(), before + 2, "{name}");
@@ -319,7 +322,7 @@ fn commits_pay_for_no_sync_of_marks_and_an_idle_log_for_one() {
 fn a_directory_without_marks_opens_and_has_them_from_then_on() {
     let (mut files, synced) = small(EmulatorConfig::default());
     let medium = EmulatorConfig::default();
-    // As a version left it that knew of no mark file.
+    // As an older version without a mark file left it.
     let mut meta = Meta::decode(files.file(META), true).expect("the metadata");
     meta.marks = false;
     *files.file(META) = meta.encode();
@@ -330,7 +333,7 @@ fn a_directory_without_marks_opens_and_has_them_from_then_on() {
     let files = Files::of(&directory.process_death_image());
     assert_eq!(judge(&files, medium, &synced, "an older version's"), Found::Whole);
     assert!(Meta::decode(&files.0[META], true).expect("the metadata").marks);
-    // Where there was one, that it is missing is told, and nothing is lost.
+    // A missing mark file is reported, and no data is lost.
     let (mut files, synced) = small(medium);
     files.0.remove(MARKS);
     let report = verify(&files.directory(medium), &mut |_, _| {}).expect("the check");
@@ -343,14 +346,14 @@ fn a_directory_without_marks_opens_and_has_them_from_then_on() {
         assert!(report.damage[0].what.contains("has no mark"), "{:?}", report.damage);
         assert_eq!(judge(&files, medium, &synced, "without marks"), Found::Whole);
     }
-    // That of another directory tells nothing here.
+    // Another directory's mark file is ignored here.
     let mut other = small(medium).0;
     let mut meta = Meta::decode(other.file(META), true).expect("the metadata");
     assert!(Mark::decode(&marks.expect("marks"), &meta.directory, true).is_none());
     meta.marks = true;
 }
 
-/// Where the first mark can't be stored the directory is one without marks, and the next start misses none.
+/// If the first mark cannot be stored the directory has no marks, and the next start does not expect any.
 #[test]
 fn a_directory_whose_first_mark_fails_has_no_marks() {
     let mut without = 0;
@@ -368,7 +371,7 @@ fn a_directory_whose_first_mark_fails_has_no_marks() {
     assert!(without > 0);
 }
 
-/// Whatever a crash makes of the marks that follow a sync: what was synced stays told.
+/// Any crash during the marks that follow a sync: the sync stays recorded.
 #[test]
 fn a_mark_that_is_torn_leaves_the_one_of_the_sync_before() {
     for (name, medium) in media() {
@@ -404,7 +407,7 @@ fn a_mark_that_is_torn_leaves_the_one_of_the_sync_before() {
     }
 }
 
-/// A workload with syncs, and what its directory was at earlier ones.
+/// A workload with syncs, and the states of its directory at earlier ones.
 struct Work {
     dice: Dice,
     medium: EmulatorConfig,
@@ -437,7 +440,7 @@ impl Work {
         }
     }
 
-    /// Works on, ends with a sync of one kind or another, and answers what a crash then leaves.
+    /// Continues, ends with a sync of one kind or another, and returns the files after a crash.
     fn step(&mut self) -> Files {
         for _ in 0..5 + self.dice.below(40) {
             self.change();
@@ -446,7 +449,7 @@ impl Work {
             self.fixture.engine.flush_round().expect("a round");
             common::clean(&self.fixture.engine);
         }
-        // In memory a commit is durable without a sync, and marks follow within an interval.
+        // On persistent memory a commit is durable without a sync, and marks follow within an interval.
         let kinds = if self.medium.mapped { 2 } else { 3 };
         let (engine, emulator) = (&self.fixture.engine, &self.fixture.emulator);
         let image = match self.dice.below(kinds) {
@@ -473,7 +476,7 @@ impl Work {
         Files::of(&image)
     }
 
-    /// What follows a sync may be lost, and may be there.
+    /// Writes after the last sync, which may be lost or not.
     fn work_on(&mut self) -> Files {
         let (engine, emulator) = (&self.fixture.engine, &self.fixture.emulator);
         let synced = emulator.events();
@@ -487,7 +490,7 @@ impl Work {
     }
 }
 
-/// Damages files in one way. Answers what was done.
+/// Damages files in one way. Returns a description.
 fn damage(files: &mut Files, earlier: &[Files], dice: &Dice) -> String {
     let (begin, end) = extent(files);
     let segments = files.0[LOG].len() / SEGMENT;
@@ -597,7 +600,7 @@ fn behind_every_sync_of_a_random_workload() {
                 *counts.entry((name, found)).or_insert(0) += 1;
             }
             work.earlier.push(files);
-            // What was not synced is settled by what follows.
+            // Later operations decide the fate of unsynced data.
             let contents = work.fixture.contents();
             work.documents.extend(contents.into_iter().map(|(id, doc)| (id, Some(doc))));
             if work.dice.percent(20) {
@@ -613,8 +616,8 @@ fn behind_every_sync_of_a_random_workload() {
     }
 }
 
-/// On a file system, in memory that stands in for persistent memory, and with a real staging file: what a
-/// process leaves that ends without a word.
+/// On a file system, on memory in place of persistent memory, and with a real staging file: the files of a
+/// process that ends abruptly.
 #[test]
 fn flips_and_truncations_of_real_files_are_found() {
     for dax in [Dax::Off, Dax::Simulated] {

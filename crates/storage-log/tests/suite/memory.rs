@@ -1,4 +1,4 @@
-//! Memory that is short: the cache gives way, writes are held up, and what adds to it is refused.
+//! Low memory: the cache shrinks, writes are throttled, and operations that need more memory are rejected.
 
 use crate::common::{self, Fixture, options};
 use kauri_base::{CollectionId, ErrorCode, IndexId, RecordId};
@@ -12,7 +12,7 @@ const BUDGET: u64 = 1 << 20;
 const TABLE: CollectionId = CollectionId(10);
 
 #[test]
-fn what_adds_to_full_memory_is_refused_and_deletes_are_not() {
+fn full_memory_refuses_inserts_but_not_deletes() {
     let fixture = Fixture::new(options());
     let room = |full| MemoryRoom { cache_bytes: BUDGET, scarcity: 0.0, full, free_bytes: u64::MAX };
     for number in 0..2 {
@@ -44,9 +44,9 @@ fn free(free_bytes: u64) -> MemoryRoom {
     MemoryRoom { cache_bytes: BUDGET, scarcity: 0.0, full: false, free_bytes }
 }
 
-/// Between two looks at memory indexes grow by what was left at the last one, and by no more.
+/// Between two checks of memory, indexes grow by at most the memory left at the last check.
 #[test]
-fn a_unit_whose_keys_take_more_than_there_is_is_refused() {
+fn a_unit_whose_keys_exceed_memory_is_refused() {
     let fixture = Fixture::new(options());
     let keys = |unit: &mut WriteUnit<'_>, bytes: usize| {
         unit.key(IndexId(20), true, false, &vec![7; bytes], &[]);
@@ -113,7 +113,7 @@ fn an_index_that_does_not_fit_is_not_made_at_the_start() {
 }
 
 #[test]
-fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
+fn a_log_that_needs_too_much_memory_is_not_opened() {
     let fixture = Fixture::new(options());
     for number in 0..100 {
         fixture.table.insert(&doc(0, number, "x"));
@@ -131,9 +131,9 @@ fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
 }
 
 #[test]
-fn what_was_replaced_leaves_memory_before_what_was_not() {
-    // A cache of three times what lives: three segments, so that the cleaner is at work all the time. Each record
-    // is read once, by the update that replaces it; next to never from the medium.
+fn superseded_versions_are_evicted_first() {
+    // The cache is three times the live data, and the log has three segments, so the cleaner always runs. Each
+    // record is read once, by the update that replaces it, and hardly ever from the medium.
     const RECORDS: u64 = 64;
     const RECORD_BYTES: usize = 64 << 10;
     let fixture = Fixture::new(Options {
@@ -148,7 +148,7 @@ fn what_was_replaced_leaves_memory_before_what_was_not() {
     }
     for round in 1..40 {
         for number in 0..RECORDS {
-            // All once a round, in another order each time.
+            // All records once per round, each time in another order.
             let id = RecordId((number * (2 * round + 1)) % RECORDS + 1);
             let record = fixture.table.record(id);
             let mut update = WriteUnit::new();

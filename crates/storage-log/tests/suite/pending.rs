@@ -1,6 +1,6 @@
-//! Crashes of runs with pending units, transactions over several segments, held snapshots and a busy
-//! cleaner: what is found is what was so after some commit, no earlier than what was promised, units
-//! whole, the pending suffix as it was, and it can be resolved.
+//! Crashes of runs with pending units, transactions over several segments, held snapshots and a busy cleaner.
+//! Recovery finds the state after some commit, no earlier than the last promise. Units are complete, and the
+//! pending suffix is unchanged and can be resolved.
 
 use crate::common::{self, bounded, open};
 use kauri_base::clock::SeededRandom;
@@ -21,13 +21,13 @@ const SEGMENTS: u32 = 40;
 
 type Docs = BTreeMap<RecordId, Vec<u8>>;
 
-/// What was so after a commit.
+/// The state after a commit.
 #[derive(Clone, Default)]
 struct State {
     /// The event at which the commit began.
     began: usize,
     visible: Docs,
-    /// The units that are pending: index, and what it changes.
+    /// The pending units: index, and changes.
     pending: Vec<(u64, Vec<Change>)>,
     committed: u64,
 }
@@ -43,7 +43,7 @@ struct Run {
     next: u64,
     /// By commit.
     states: BTreeMap<u64, State>,
-    /// After how many events which commit was durable.
+    /// The durable commit after each number of events.
     promised: Vec<(usize, u64)>,
     held: Vec<(Reader, Docs)>,
     large: usize,
@@ -100,12 +100,12 @@ impl Run {
     }
 
     fn document(&self) -> Vec<u8> {
-        // Now and then a large one, so that a unit of a few takes more than a segment.
+        // Sometimes a large one, so that a unit of few documents takes more than a segment.
         let len = if self.below(10) == 0 { 10_000 + self.below(15_000) } else { self.below(900) };
         doc(self.below(20) as i64, self.below(100_000) as i64, &"x".repeat(len as usize))
     }
 
-    /// Makes a unit of what is visible.
+    /// Builds a unit from the visible state.
     fn unit(&self, most: u64) -> (WriteUnit<'static>, Vec<Option<Vec<u8>>>) {
         let mut unit = WriteUnit::new();
         let (mut changes, mut taken) = (Vec::new(), Vec::new());
@@ -117,7 +117,7 @@ impl Run {
                 Some(id) => {
                     taken.push(*id);
                     let old = self.table.record(*id);
-                    // The more there is, the more often something goes.
+                    // The more records there are, the more often one is deleted.
                     if self.below(3) == 0 || count > 60 {
                         self.table.delete_in(&mut unit, *id, &old);
                         changes.push(None);
@@ -223,7 +223,7 @@ impl Run {
         }
     }
 
-    /// Several statements, committed as one unit, which may take several segments.
+    /// Several statements, committed as one unit, which may span several segments.
     fn transaction(&mut self, began: usize) {
         let engine: Arc<dyn StorageEngine> = self.engine.clone();
         let mut transaction = Transaction::begin(&engine).expect("begin");
@@ -255,7 +255,7 @@ impl Run {
         }
     }
 
-    /// What a crash after so many events may have left: the commits from and to.
+    /// The range of commits that a crash after this many events may leave.
     fn possible(&self, at: usize, power: bool) -> (u64, u64) {
         let kept = self.promised.iter().rev().find(|(events, _)| *events <= at);
         let begun = self.states.iter().filter(|(_, state)| state.began <= at);
@@ -291,12 +291,12 @@ fn check(engine: &Arc<PmLog>, expected: &State, when: &str) {
     assert_eq!((pending, log(engine).committed().index), (known, expected.committed), "{when}");
 }
 
-/// Opens what a crash left, checks it, resolves what is pending, and works it over.
+/// Opens the state after a crash, checks it, resolves the pending units, and continues to work on it.
 fn look_at(run: &Run, image: &Emulator, (from, to): (u64, u64), dice: &SeededRandom, when: &str) {
     let engine = open(image, bounded(SEGMENTS));
     described(&engine).attach();
     let last = last_commit(&engine);
-    // What recovery finds may end with a commit that nobody was told of, but that changes nothing.
+    // The last recovered commit may be an unacknowledged one that changes nothing.
     let found = run.states.range(..=last).next_back();
     let (seq, state) = found.unwrap_or_else(|| panic!("{when}: commit {last}"));
     assert!((from..=to).contains(seq), "{when}: commit {seq} is not from {from} to {to}");
@@ -384,8 +384,8 @@ fn power_losses_and_deaths() {
     }
 }
 
-/// Turns the whole log over several times with updates of these records, at random: so no segment
-/// becomes empty by itself, and whatever may be cleaned is, the oldest first.
+/// Rewrites the whole log several times by random updates of these records. No segment becomes empty by itself,
+/// and every segment that may be cleaned is, the oldest first.
 fn churn(engine: &Arc<PmLog>, table: &Table, ids: &[RecordId]) {
     let random = SeededRandom::new(1);
     for round in 1..200 {
@@ -407,7 +407,7 @@ fn cleaned(engine: &PmLog) -> i64 {
     }
 }
 
-/// Segments of a log of which half is live when [`churn`] has been at work.
+/// Segments of a log that is half live after [`churn`].
 const SMALL: u32 = 16;
 
 fn small_log() -> (Emulator, Arc<PmLog>, Table, Vec<RecordId>) {
@@ -442,7 +442,7 @@ fn pending_units_outlive_the_cleaning_around_them() {
     });
     churn(&engine, &table, &ids[2..]);
     assert!(cleaned(&engine) > 3 * i64::from(SMALL), "{}", cleaned(&engine));
-    // What they replace was moved meanwhile, and is still what counts.
+    // The records they replace were moved and are still the valid versions.
     assert_eq!(table.record(ids[0]).doc, doc(-1, -1, "first"));
     assert_eq!(table.record(ids[1]).doc, doc(-2, -2, "first"));
     engine.sync().expect("sync");
@@ -463,7 +463,7 @@ fn pending_units_outlive_the_cleaning_around_them() {
 }
 
 #[test]
-fn what_was_resolved_stays_so() {
+fn resolutions_are_permanent() {
     let (emulator, engine, table, ids) = small_log();
     append(&engine, 1, |unit| {
         table.insert_in(unit, &doc(-1001, -1001, "committed"));

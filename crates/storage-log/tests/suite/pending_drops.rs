@@ -1,5 +1,5 @@
-//! Collections that are dropped while pending units change them: whatever becomes of the units, their
-//! bytes are no longer live, and no record of theirs brings the collection back.
+//! Collections dropped while pending units change them. However the units are resolved, their bytes are no
+//! longer live and their records do not revive the collection.
 
 use crate::common::{self, bounded, clean, dynamic, kilobyte, open, status};
 use kauri_base::{CollectionId, RecordId};
@@ -10,16 +10,16 @@ use kauri_storage_log::PmLog;
 use std::sync::Arc;
 
 const OTHER: u32 = 11;
-/// In the collection that stays.
+/// Documents in the remaining collection.
 const DOCUMENTS: u64 = 400;
-/// Updates that turn the whole log over several times.
+/// Updates that rewrite the whole log several times.
 const ROUNDS: i64 = 3200;
 
 fn log(engine: &PmLog) -> &dyn PendingLog {
     engine.pending_log().expect("pending units")
 }
 
-/// A unit that is pending and changes, ends and begins records of the other collection.
+/// Appends a pending unit that updates, deletes and inserts records of the other collection.
 fn append(engine: &PmLog, other: &Table) {
     let mut unit = WriteUnit::new();
     let record = |id| (RecordId(id), other.record(RecordId(id)));
@@ -32,7 +32,7 @@ fn append(engine: &PmLog, other: &Table) {
 }
 
 fn update(table: &Table, round: i64) {
-    // At random, so that segments are never empty by themselves.
+    // Random, so that segments never become empty by themselves.
     let id = (round as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
     table.update(RecordId(id % DOCUMENTS + 1), &doc(round, 1000 + round, &kilobyte(1)));
 }
@@ -43,7 +43,7 @@ fn drop_store(table: &Table) {
     table.commit(&mut unit);
 }
 
-/// What the unit comes to, and what happens between the drop and that.
+/// The resolution of the unit, and the events between the drop and the resolution.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum End {
     Committed,
@@ -62,7 +62,7 @@ fn live(engine: &PmLog) -> i64 {
     status(engine, "liveBytes")
 }
 
-/// A log with a collection that stays, and one that is dropped while a unit is pending.
+/// A log with a remaining collection, and one that is dropped while a unit is pending.
 fn dropped() -> (Emulator, Arc<PmLog>, Table) {
     let emulator = common::emulator();
     let engine = open(&emulator, bounded(16));
@@ -82,7 +82,7 @@ fn dropped() -> (Emulator, Arc<PmLog>, Table) {
 }
 
 #[test]
-fn nothing_of_them_stays_live() {
+fn dropped_pending_units_leave_no_live_bytes() {
     for end in [End::Committed, End::Dropped] {
         for (reaped, restarted) in [(false, false), (true, false), (true, true)] {
             let (emulator, mut engine, table) = dropped();
@@ -106,7 +106,7 @@ fn nothing_of_them_stays_live() {
 }
 
 #[test]
-fn no_record_of_theirs_brings_a_collection_back() {
+fn pending_units_do_not_revive_a_dropped_collection() {
     for end in [Some(End::Committed), Some(End::Dropped), None] {
         for restarted in [false, true] {
             let (emulator, mut engine, mut table) = dropped();

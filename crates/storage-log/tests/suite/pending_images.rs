@@ -1,6 +1,6 @@
-//! Index images and pending units of a replicated log in one directory: shutdowns and crashes with
-//! units that are pending, committed later or dropped. What is there is what should be, the check of
-//! the directory finds nothing wrong, and images are used where they may be.
+//! Index images and pending units of a replicated log in one directory. Shutdowns and crashes leave units that
+//! are pending, committed later or dropped. The data is right, the directory check finds no fault, and valid
+//! images are used.
 
 use crate::common::{self, clean, dynamic, open, options, status};
 use kauri_base::clock::SeededRandom;
@@ -30,7 +30,7 @@ fn docs(table: &Table) -> Docs {
 struct Run {
     random: SeededRandom,
     visible: Docs,
-    /// The units that are pending: index, and what it changes.
+    /// The pending units: index, and changes.
     pending: Vec<(u64, Vec<(RecordId, Option<Vec<u8>>)>)>,
     next: u64,
     unique: i64,
@@ -50,7 +50,7 @@ impl Run {
         }
     }
 
-    /// Commits a unit of one to three documents, or appends it as pending.
+    /// Commits a unit of one to three documents, or appends it as a pending unit.
     fn write(&mut self, engine: &PmLog, table: &Table, pending: bool) {
         let mut unit = WriteUnit::new();
         let (mut changes, mut taken) = (Vec::new(), Vec::new());
@@ -81,7 +81,7 @@ impl Run {
             true => log(engine).append(&mut unit, position),
             false => engine.commit(&mut unit),
         };
-        // It meets what a pending unit claims.
+        // The write conflicts with the claim of a pending unit.
         if written.is_err() {
             return;
         }
@@ -112,7 +112,7 @@ impl Run {
 }
 
 #[test]
-fn images_and_pending_units_get_along() {
+fn images_are_valid_beside_pending_units() {
     let (mut loaded, mut loaded_with_pending, mut rebuilt) = (0, 0, 0);
     for seed in 0..12 {
         let emulator = common::emulator();

@@ -1,7 +1,7 @@
-//! After a crash a prefix of the commit sequence is there: all that was durable, each unit whole.
+//! A crash leaves a prefix of the commit sequence: all durable commits, each unit complete.
 //!
-//! A workload of inserts, updates, deletes, units of several documents, drops and cleanings runs on
-//! the emulator; then the power fails at many points of its trace, and once more in the recovery.
+//! A workload runs on the emulator: inserts, updates, deletes, units of several documents, drops and cleanings.
+//! Then the power fails at many points of its trace, and again during recovery.
 
 use crate::common::{Fixture, bounded, clean, dynamic, kilobyte, open};
 use kauri_base::clock::SeededRandom;
@@ -17,14 +17,14 @@ use std::sync::Arc;
 /// All stores with all documents.
 type Contents = BTreeMap<CollectionId, BTreeMap<RecordId, Vec<u8>>>;
 
-/// What the workload did.
+/// The history of the workload.
 #[derive(Default)]
 struct History {
     /// The contents after each unit; the first is the empty engine.
     states: Vec<Contents>,
     /// The number of events when a state was visible.
     visible_at: Vec<usize>,
-    /// Events, and the last state that was durable then.
+    /// Numbers of events, each with the last state that was durable then.
     durable: Vec<(usize, usize)>,
 }
 
@@ -166,7 +166,7 @@ fn read(engine: &dyn StorageEngine) -> Contents {
     engine.stores().into_iter().map(|id| (id, documents(id))).collect()
 }
 
-/// Opens what a crash left, and answers which state it is.
+/// Opens the state after a crash, and returns the number of that state.
 fn check(image: &Emulator, options: &Options, history: &History, at: usize) -> usize {
     let engine = open(image, options.clone());
     let found = read(&*engine);
@@ -182,7 +182,7 @@ fn check(image: &Emulator, options: &Options, history: &History, at: usize) -> u
         table.attach();
         table.check();
     }
-    // It takes writes, and gives new ids only.
+    // The engine accepts writes and assigns only new ids.
     if let Some(records) = found.get(&table.id) {
         let id = table.insert(&doc(0, i64::MAX, "after the crash"));
         assert!(records.keys().all(|known| *known < id));
@@ -198,7 +198,7 @@ fn run(seed: u64, steps: usize, crashes: u64) {
         if step % 500 == 499 {
             workload.fixture.engine.flush();
             workload.fixture = workload.fixture.reopen();
-            // Opening drains what it found.
+            // Opening drains the data that it found.
             workload.durable();
             assert_eq!(read(&*workload.fixture.engine), workload.contents, "seed {seed}");
         }
@@ -211,7 +211,7 @@ fn run(seed: u64, steps: usize, crashes: u64) {
         let image = fixture.emulator.crash_seeded(at, image_seed);
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let state = check(&image, &options, &history, at);
-            // The power fails again in the recovery, or in what came after it.
+            // The power fails again, during or after recovery.
             let again = random.next_u64() as usize % (image.events() + 1);
             let second = image.crash_seeded(again, random.next_u64());
             let engine = open(&second, options.clone());

@@ -1,4 +1,4 @@
-//! Damaged records are moved aside, said to be lost, and the rest goes on.
+//! A repair moves damaged records aside and reports them as lost. All other records remain.
 
 use crate::common::{Fixture, SEGMENT_BYTES, dynamic, kilobyte, open, options};
 use kauri_base::{CollectionId, RecordId};
@@ -29,22 +29,22 @@ fn log_bytes(emulator: &Emulator) -> Vec<u8> {
     bytes
 }
 
-/// Changes a byte of the record whose text begins so, this far behind its header.
+/// Changes a byte of the record whose text begins with this, at this offset behind its header.
 fn damage(emulator: &Emulator, text: &str, at: usize) {
     damage_in(emulator, &log_bytes(emulator), text, at);
 }
 
-/// The same where the log's bytes are known.
+/// The same with the log's bytes given.
 fn damage_in(emulator: &Emulator, bytes: &[u8], text: &str, at: usize) {
     let place = bytes.windows(text.len()).position(|window| window == text.as_bytes());
-    // Header, and the document's beginning before its text.
+    // The header, and the part of the document before its text.
     let place = place.expect("the text is in the log") - 33 - 32 + at;
     let log = emulator.open_log("pmlog.0").expect("the log");
     log.store(place as u64, &[IoSlice::new(&[bytes[place] ^ 8])]).expect("storing");
 }
 
 #[test]
-fn what_is_damaged_is_moved_aside_and_the_rest_stays() {
+fn damaged_records_are_moved_aside_and_others_stay() {
     let (emulator, options) = filled();
     damage(&emulator, "<17>", 500);
     damage(&emulator, "<40>", 17);
@@ -64,7 +64,7 @@ fn what_is_damaged_is_moved_aside_and_the_rest_stays() {
         assert_eq!(aside, &before[at..at + aside.len()], "{file}");
         assert!(aside.len() > 900);
     }
-    // The indexes are built, which a damaged document would not allow.
+    // The indexes are built, which a damaged document would prevent.
     for _ in 0..2 {
         let engine = open(&emulator, options.clone());
         let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
@@ -80,7 +80,7 @@ fn what_is_damaged_is_moved_aside_and_the_rest_stays() {
     assert_eq!(size.map(|size| size.records), Some(197));
 }
 
-/// Checks and repairs a directory. Answers the files aside.
+/// Checks and repairs a directory. Returns the files moved aside.
 fn repaired(image: &Emulator, options: &Options) -> BTreeMap<String, Vec<u8>> {
     let directory: Arc<dyn Directory> = Arc::new(image.clone());
     let report = verify(image, &mut |_, _| {}).expect("the check");
@@ -91,7 +91,7 @@ fn repaired(image: &Emulator, options: &Options) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn what_is_aside_is_put_aside_once_and_never_lost() {
+fn pieces_are_moved_aside_once_and_never_lost() {
     let (emulator, options) = filled();
     damage(&emulator, "<17>", 500);
     let damaged = || emulator.process_death_image();
@@ -101,13 +101,13 @@ fn what_is_aside_is_put_aside_once_and_never_lost() {
     let [(name, bytes)] = &aside.clone().into_iter().collect::<Vec<_>>()[..] else {
         panic!("{:?}", aside.keys());
     };
-    // Wherever the first repair dies, the second one comes to the same.
+    // Wherever the first repair dies, the second one has the same result.
     for at in first..=image.events() {
         let again = image.process_death_at(at, usize::MAX);
         let event = image.describe_event(at).unwrap_or_default();
         assert!(repaired(&again, &options) == aside, "died before {event}");
     }
-    // Something else of the same name stays, as do those that came after it.
+    // Another file with the same name remains, and so do later ones.
     let mut aside = aside.clone();
     for n in 2..4 {
         let last = aside.values_mut().last().expect("a file");
@@ -125,7 +125,7 @@ fn what_is_aside_is_put_aside_once_and_never_lost() {
 }
 
 #[test]
-fn what_nobody_needs_is_no_loss() {
+fn damage_to_dead_records_is_no_loss() {
     let (emulator, options) = filled();
     let engine = open(&emulator, options.clone());
     let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
@@ -141,9 +141,9 @@ fn what_nobody_needs_is_no_loss() {
     assert!(repaired.lost.is_empty());
 }
 
-/// Its CRC is right: it was written like that.
+/// The CRC is right: the record was written with this content.
 #[test]
-fn what_is_no_document_is_told_and_moved_aside() {
+fn invalid_documents_are_reported_and_moved_aside() {
     let fixture = Fixture::new(options());
     fixture.table.insert(&doc(0, 1, "whole"));
     let mut unit = WriteUnit::new();
@@ -163,9 +163,9 @@ fn what_is_no_document_is_told_and_moved_aside() {
     assert_eq!(table.records().len(), 1);
 }
 
-/// The next server is to know whether the last one ended in order.
+/// The next server must know whether the last one shut down cleanly.
 #[test]
-fn a_look_at_a_directory_leaves_how_its_server_ended() {
+fn a_check_keeps_the_shutdown_state() {
     for ended_in_order in [true, false] {
         let fixture = Fixture::new(options());
         fixture.table.insert(&doc(0, 1, "text"));
@@ -191,7 +191,7 @@ fn a_look_at_a_directory_leaves_how_its_server_ended() {
 }
 
 #[test]
-fn all_damage_of_a_segment_without_a_summary_is_told() {
+fn all_damage_to_a_segment_without_a_summary_is_reported() {
     let (emulator, options) = filled();
     damage(&emulator, "<17>", 500);
     damage(&emulator, "<19>", 300);
@@ -208,9 +208,9 @@ fn all_damage_of_a_segment_without_a_summary_is_told() {
     assert_eq!(repaired(&emulator, &options).len(), 2);
 }
 
-/// A record that is whole, where the segment's summary has another one.
+/// A valid record, where the segment's summary names another one.
 #[test]
-fn what_is_not_what_the_summary_says_is_told() {
+fn records_that_contradict_the_summary_are_reported() {
     let (emulator, options) = filled();
     let bytes = log_bytes(&emulator);
     let at = bytes.windows(4).position(|window| window == b"<17>").expect("the text") - 33 - 32;
@@ -226,7 +226,7 @@ fn what_is_not_what_the_summary_says_is_told() {
     let report = verify(&emulator, &mut |_, _| {}).expect("the check");
     let [damage] = &report.damage[..] else { panic!("{:?}", report.damage) };
     assert!(damage.what.contains("another record"), "{damage:?}");
-    // The engine goes by the summary, and won't find it.
+    // The engine follows the summary and does not find the record.
     assert_eq!((damage.record, damage.current), (Some(RecordId(17)), Some(true)), "{damage:?}");
     let aside = repaired(&emulator, &options);
     let [aside] = &aside.into_values().collect::<Vec<_>>()[..] else { panic!("one file") };
@@ -240,7 +240,7 @@ fn what_is_not_what_the_summary_says_is_told() {
 }
 
 #[test]
-fn a_check_tells_what_takes_space() {
+fn a_check_reports_the_use_of_space() {
     let (emulator, _) = filled();
     let report = verify_with(&emulator, false, 2, &|_, _| {}).expect("the check");
     assert!(report.damage.is_empty() && report.records == 0, "nothing but summaries was read");
@@ -251,7 +251,7 @@ fn a_check_tells_what_takes_space() {
     assert!(report.segments_opened >= report.extents.len() as u64);
 }
 
-/// Segments are read piece by piece, and records lie across the pieces' ends.
+/// Segments are read in pieces, and records span the ends of pieces.
 #[test]
 fn damage_is_found_wherever_pieces_end() {
     let fixture =
@@ -272,7 +272,7 @@ fn damage_is_found_wherever_pieces_end() {
     assert!(whole.damage.is_empty() && whole.bytes > 11_000_000, "{:?}", whole.damage);
     let bytes = log_bytes(&emulator);
     for id in 1..=8 {
-        // Of one its beginning, of the next one its end.
+        // The beginning of one and the end of the next one.
         let at = if id % 2 == 0 { text(id).len() } else { 40 };
         damage_in(&emulator, &bytes, &format!("<{id}>"), at);
     }

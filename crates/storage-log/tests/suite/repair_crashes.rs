@@ -1,6 +1,6 @@
-//! The power fails while a damaged directory is repaired: at every event of the repair, with any part
-//! of what was not durable by then. Each damaged piece is still reported by a check, or its copy is aside,
-//! whole; what was whole stays as it was; and a second repair ends as one does that nobody disturbs.
+//! Power losses during the repair of a damaged directory: at every event, with any part of the bytes that were
+//! not durable. Each damaged piece is still reported by a check, or its complete copy is aside. Intact data
+//! does not change. A second repair ends as an undisturbed one does.
 
 use crate::repair_target::crashes::campaign;
 use kauri_emulator::EmulatorConfig;
@@ -19,8 +19,8 @@ fn on_persistent_memory() {
     assert!(looked.images > 300 && looked.second > 10, "{looked:?}");
 }
 
-/// In the tail a segment's summary is not looked at, and after the repair it would be: what it tells of
-/// records that were given up must be gone. These seeds find it.
+/// In the tail a segment's summary is not read, but after the repair it is. The entries of records that were
+/// given up must then be gone. These seeds find this case.
 #[test]
 fn after_a_crash_of_the_server() {
     for seed in [207, 207 + 3] {

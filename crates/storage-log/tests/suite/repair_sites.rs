@@ -1,12 +1,12 @@
-//! Everything that a repair makes durable or puts in order counts: without any one of it, a crash in a
-//! repair loses something. The labels are those that repairs come by.
+//! Every drain and every ordering point of a repair is necessary: without any one, a crash during a repair
+//! loses data. The labels are those that repairs reach.
 
 use crate::repair_target::crashes::campaign;
 use kauri_emulator::EmulatorConfig;
 use kauri_testkit::sites::{Campaign, missed_by};
 
 #[test]
-fn every_safeguard_of_a_repair_is_missed() {
+fn disabling_any_repair_safeguard_fails_a_test() {
     let of = |name, medium, seeds: std::ops::Range<u64>| Campaign {
         name,
         run: Box::new(move |without| campaign(medium, seeds.clone(), without).sites),

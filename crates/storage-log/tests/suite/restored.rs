@@ -1,5 +1,5 @@
-//! Files of different times in one directory: a copy that was restored beside a mark file that was left over. It
-//! is refused with the way out, and a repair gives up nothing of it.
+//! Files of different times in one directory: a restored copy beside a leftover mark file. The engine rejects
+//! the directory and names the remedy. A repair gives up no data of it.
 
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, clean, dynamic, kilobyte, open, options};
 use kauri_base::RecordId;
@@ -21,7 +21,7 @@ const SEGMENT: usize = SEGMENT_BYTES as usize;
 const WAY_OUT: &str =
     "restored from a copy without pmlog.marks, or with an older one, remove pmlog.marks";
 
-/// The files of a directory that matter.
+/// The relevant files of a directory.
 #[derive(Clone)]
 struct Files {
     meta: Vec<u8>,
@@ -46,7 +46,7 @@ impl Files {
         image
     }
 
-    /// Segments whose headers are of an earlier epoch than the marks tell.
+    /// Number of segments whose headers have an earlier epoch than the marks record.
     fn behind(&self) -> usize {
         let id = Meta::decode(&self.meta, true).expect("the metadata").directory;
         let entries = self.marks[MARK_EPOCHS_AT..].chunks_exact(MARK_EPOCH_BYTES);
@@ -68,7 +68,7 @@ fn filled(options: Options, documents: i64) -> Fixture {
     fixture
 }
 
-/// Why a directory is refused, which a repair does not change.
+/// The reason for which a directory is rejected; a repair does not change it.
 fn refused(files: &Files, options: &Options) -> String {
     let image = files.directory();
     let error = PmLog::open(Arc::new(image.clone()), options.clone()).err().expect("a refusal");
@@ -83,7 +83,7 @@ fn refused(files: &Files, options: &Options) -> String {
     error.message().to_owned()
 }
 
-/// Without the mark file all of so many documents are there.
+/// Checks that without the mark file all documents are intact.
 fn is_whole_without_marks(files: &Files, options: &Options, documents: usize) {
     let image = files.directory();
     image.remove_file(MARKS, "test").expect("removing");
@@ -95,7 +95,7 @@ fn is_whole_without_marks(files: &Files, options: &Options, documents: usize) {
 }
 
 #[test]
-fn a_copy_of_an_earlier_start_is_refused_with_the_way_out() {
+fn a_copy_of_an_earlier_start_is_refused_with_the_remedy() {
     let fixture = filled(options(), 40);
     fixture.engine.close().expect("close");
     let copy = Files::of(&fixture.emulator);
@@ -109,7 +109,7 @@ fn a_copy_of_an_earlier_start_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn a_shorter_copy_is_refused_with_the_way_out() {
+fn a_shorter_copy_is_refused_with_the_remedy() {
     let fixture = filled(options(), 40);
     let copy = Files::of(&fixture.emulator.process_death_image());
     for id in 41..=400 {
@@ -121,7 +121,7 @@ fn a_shorter_copy_is_refused_with_the_way_out() {
     let message = refused(&files, &options());
     assert!(message.contains("truncate -s") && message.contains(WAY_OUT), "{message}");
     is_whole_without_marks(&files, &options(), 40);
-    // Where the log itself tells that it was longer, the mark file is none of the reasons.
+    // If the log itself shows that it was longer, the mark file is not a reason.
     fixture.engine.close().expect("close");
     let closed = Files::of(&fixture.emulator);
     let mut files = Files { marks: copy.marks, ..closed };
@@ -131,7 +131,7 @@ fn a_shorter_copy_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn where_many_segments_are_older_than_their_marks_nothing_is_given_up() {
+fn many_segments_older_than_their_marks_are_not_given_up() {
     let options = bounded(12);
     let fixture = filled(options.clone(), 100);
     let copy = Files::of(&fixture.emulator.process_death_image());
@@ -147,7 +147,7 @@ fn where_many_segments_are_older_than_their_marks_nothing_is_given_up() {
     fixture.engine.sync().expect("sync");
     let later = Files::of(&fixture.emulator.process_death_image());
     let mut files = Files { marks: later.marks, ..copy };
-    // As long as it was, so that only headers tell.
+    // With its original length, so that only headers differ.
     files.log.resize(later.log.len(), 0);
     assert!(files.behind() > 1, "{} segments", files.behind());
     let message = refused(&files, &options);
@@ -156,7 +156,7 @@ fn where_many_segments_are_older_than_their_marks_nothing_is_given_up() {
 }
 
 #[test]
-fn the_refusal_of_damaged_metadata_names_the_way_out() {
+fn the_refusal_of_damaged_metadata_names_the_remedy() {
     let fixture = filled(options(), 1);
     let mut files = Files::of(&fixture.emulator.process_death_image());
     files.meta.fill(0);

@@ -1,13 +1,12 @@
-//! A unit is begun only if the segments that are there have room for all of it, whichever of its records
-//! ends up in which of them.
+//! A unit starts only if the available segments have room for all its records, in whichever segments they land.
 
 use crate::common::{self, Fixture, SEGMENT_BYTES, options};
 use kauri_conformance::table::doc;
 use kauri_storage::{StorageEngine, WriteUnit};
 use kauri_storage_log::Options;
 
-/// A unit of two documents that need a segment each, when the open segment has room for the first, or
-/// nearly so; before them comes a mark.
+/// A unit of two documents that need a segment each. The open segment has room for the first, or nearly so, and
+/// a mark comes before them.
 #[test]
 fn a_mark_takes_room_before_the_unit_does() {
     let text = |bytes: u32| "x".repeat(bytes as usize);
@@ -16,7 +15,7 @@ fn a_mark_takes_room_before_the_unit_does() {
     for spare in (0..600).step_by(8) {
         let options = Options { mark_interval_bytes: 1, ..options() };
         let fixture = Fixture::new(options);
-        // Header, records of the table and the like are less than 6 KB.
+        // Header, records of the table and the like take less than 6 KB.
         let filler = SEGMENT_BYTES - half - 6 * 1024 + spare * 4;
         fixture.table.insert(&doc(0, 0, &text(filler)));
         fixture.engine.sync().expect("sync");

@@ -1,4 +1,4 @@
-//! Logs that can't be followed are made ones that can: as little as possible is lost, and it is said.
+//! Salvaging logs that cannot be followed. The loss is minimal and is reported.
 
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, dynamic, kilobyte, open, options};
 use kauri_base::RecordId;
@@ -40,7 +40,7 @@ fn log_bytes(emulator: &Emulator) -> Vec<u8> {
     bytes
 }
 
-/// The directory with other bytes at these places of the log.
+/// The directory with these bytes of the log replaced.
 fn with(whole: &Emulator, changes: &[(usize, &[u8])]) -> Emulator {
     let image = whole.process_death_image();
     let log = image.open_log("pmlog.0").expect("the log");
@@ -61,7 +61,7 @@ fn segments(log: &[u8]) -> Vec<(usize, u64)> {
     used.map(|(number, header)| (number, header.epoch)).collect()
 }
 
-/// A segment's puts: their offsets in the log, and their records.
+/// A segment's puts: their offsets in the log, and their headers.
 fn records(log: &[u8], segment: usize, epoch: u64) -> Vec<(usize, RecordHeader)> {
     let (seed, mut offset) = (Seed::new(segment as u32, epoch), 4096);
     let (mut found, bytes) = (Vec::new(), &log[segment * SEGMENT..(segment + 1) * SEGMENT]);
@@ -75,7 +75,7 @@ fn records(log: &[u8], segment: usize, epoch: u64) -> Vec<(usize, RecordHeader)>
     found
 }
 
-/// Salvages what can't be opened, and answers what was done and which documents are left.
+/// Salvages a directory that cannot be opened. Returns the salvaged parts and the remaining documents.
 fn mend(image: &Emulator) -> (Vec<Mended>, Vec<i64>) {
     let refused = PmLog::open(Arc::new(image.clone()), options());
     assert!(refused.is_err(), "it can be followed");
@@ -93,7 +93,7 @@ fn mend(image: &Emulator) -> (Vec<Mended>, Vec<i64>) {
     table.attach();
     table.check();
     let left: Vec<i64> = table.records().keys().map(|id| id.0 as i64).collect();
-    // It goes on as any other.
+    // The engine continues as any other.
     table.insert(&doc(0, 5000, "new"));
     engine.close().expect("close");
     drop((table, engine));
@@ -109,7 +109,7 @@ fn all_but(lost: &[RecordId]) -> Vec<i64> {
 }
 
 #[test]
-fn lost_headers_are_made_anew() {
+fn lost_headers_are_rewritten() {
     for clean_shutdown in [true, false] {
         let (whole, log) = filled(clean_shutdown);
         for (segment, epoch) in segments(&log) {
@@ -121,7 +121,7 @@ fn lost_headers_are_made_anew() {
     }
 }
 
-/// A header of an earlier epoch than the mark file tells would be found again and again.
+/// Without the repair, a header older than the mark file's epoch would be found at every start.
 #[test]
 fn a_segment_that_is_of_an_earlier_epoch_than_its_mark_is_given_up_once() {
     for (clean_shutdown, header_is_there) in
@@ -143,7 +143,7 @@ fn a_segment_that_is_of_an_earlier_epoch_than_its_mark_is_given_up_once() {
     }
 }
 
-/// The mark file tells that a segment was opened with this epoch.
+/// Records in the mark file that a segment was opened with this epoch.
 fn mark(image: &Emulator, segment: u32, epoch: u64) {
     let read = |name| image.read_file(name).expect("reading").expect("the file");
     let meta = Meta::decode(&read("kauri.meta"), true).expect("the metadata");
@@ -154,10 +154,10 @@ fn mark(image: &Emulator, segment: u32, epoch: u64) {
     image.replace_file("pmlog.marks", &marks, "test").expect("writing");
 }
 
-/// The newest segment may not be noted anywhere. Where its header and its first record are lost it can't be
-/// told from one that was never used, and its epoch is free; what else stands in it is not taken for new.
+/// The newest segment may not be recorded anywhere. Without its header and its first record it looks like an
+/// unused segment, and its epoch is free. Its other records must not be taken for new ones.
 #[test]
-fn what_a_lost_epoch_left_does_not_come_back() {
+fn records_of_a_lost_epoch_stay_lost() {
     let options = Options { mark_interval_bytes: u64::MAX, ..options() };
     let fixture = Fixture::new(options.clone());
     let text = |id: i64| format!("<{id:04}>{}", kilobyte(1));
@@ -183,7 +183,7 @@ fn what_a_lost_epoch_left_does_not_come_back() {
     lost.insert(0, RecordId(in_it[0].1.record));
     assert!(in_it.iter().map(|(_, header)| RecordId(header.record)).eq(lost.clone()));
     let image = with(&whole, &[(segment * SEGMENT, &[0xEE; 4096 + 32])]);
-    // The mark file tells that the segment was in use. Without it nothing does.
+    // Only the mark file records that the segment was in use.
     let refused = PmLog::open(Arc::new(image.clone()), options.clone()).err().expect("a refusal");
     assert!(refused.message().contains(&format!("segment {segment}: the header")), "{refused}");
     image.remove_file("pmlog.marks", "test").expect("removing");
@@ -199,10 +199,10 @@ fn what_a_lost_epoch_left_does_not_come_back() {
     }
 }
 
-/// Segments of both of the cleaner's streams: which of the two a lost header named decides whether its
-/// segment counts at all, since each recovery notes where each stream ends.
+/// Segments of both of the cleaner's streams. The lost header named the stream, which decides whether its
+/// segment counts, because each recovery records the end of each stream.
 #[test]
-fn lost_headers_of_the_cleaner_are_made_anew() {
+fn lost_headers_of_the_cleaner_are_rewritten() {
     let options = Options { sort_segments_min: 8, ..bounded(40) };
     let mut fixture = Fixture::new(options.clone());
     for id in 1..=900 {
@@ -211,7 +211,7 @@ fn lost_headers_of_the_cleaner_are_made_anew() {
     let (mut looked, mut last_is_old) = (0, 0);
     for round in 0..12i64 {
         for n in 0..150 {
-            // A tenth changes all the time, the others now and then.
+            // A tenth changes all the time, the others sometimes.
             let id = if n % 3 > 0 { n * 7 % 90 } else { (n * 31 + round * 53) % 900 } + 1;
             let text = format!("<{id}, {n}, {round}>{}", kilobyte(id as u64));
             fixture.table.update(RecordId(id as u64), &doc(0, id, &text));
@@ -220,7 +220,7 @@ fn lost_headers_of_the_cleaner_are_made_anew() {
         fixture.engine.flush_round().expect("sealing");
         (0..3).for_each(|_| _ = fixture.engine.clean_once().expect("cleaning"));
         fixture.engine.sync().expect("sync");
-        // The cut is noted.
+        // Recovery records the cut.
         fixture = fixture.reopen();
         let (log, docs) = (log_bytes(&fixture.emulator), fixture.contents());
         let whole = fixture.emulator.process_death_image();
@@ -265,7 +265,7 @@ fn a_record_that_hides_the_next_ones_is_all_that_is_lost() {
             }
             let records = records(&log, segment, epoch);
             for (at, header) in records.iter().step_by(13) {
-                // A damaged length, and no trailer to tell the right one.
+                // A damaged length, and no trailer with the right one.
                 let image = with(&whole, &[(at + 4, &[0xFF; 3]), (trailer, &[0; 64])]);
                 let (mended, left) = mend(&image);
                 assert!(left == all_but(&[RecordId(header.record)]), "{left:?}");
@@ -280,7 +280,7 @@ fn a_record_that_hides_the_next_ones_is_all_that_is_lost() {
 }
 
 #[test]
-fn a_segment_of_which_nothing_is_left_is_given_up() {
+fn a_segment_without_intact_records_is_given_up() {
     let (whole, log) = filled(true);
     let (segment, epoch) = segments(&log)[1];
     let lost: Vec<RecordId> =
@@ -293,7 +293,7 @@ fn a_segment_of_which_nothing_is_left_is_given_up() {
 }
 
 #[test]
-fn what_can_be_followed_stays_as_it_is() {
+fn a_log_that_can_be_followed_is_not_changed() {
     let (whole, log) = filled(true);
     assert_eq!(salvage(&whole, &options()).expect("salvaging"), []);
     assert!(log_bytes(&whole) == log);

@@ -1,5 +1,5 @@
-//! Held snapshots in a log of small segments, little memory and a busy cleaner: what old versions
-//! cost, when they go, and that they are never lost before.
+//! Held snapshots in a log of small segments, with little memory and a busy cleaner: the cost of old versions
+//! and their lifetime. No needed version is lost.
 
 use crate::common;
 use kauri_bson::{DocBuf, Value};
@@ -63,7 +63,7 @@ fn read(reader: &mut Reader, table: &Table) -> BTreeMap<RecordId, Stored> {
     reader.records(&*table.store(), Direction::Forward).expect("scan")
 }
 
-/// Until there is nothing more to clean.
+/// Cleans until there is nothing more to clean.
 fn clean(engine: &PmLog) {
     engine.flush_round().expect("syncing");
     common::clean(engine);
@@ -94,19 +94,19 @@ fn old_versions_outlive_the_segments_they_were_in() {
     reader.unit().enter();
     assert_eq!(read(&mut reader, &table), expected);
     reader.unit().leave();
-    // One version a record, its two index entries before and after at most, however many rounds.
+    // At most one version per record and its two index entries, for any number of rounds.
     assert!(kept(&engine) <= 800 * 4, "{}", kept(&engine));
     let held = status(&engine, "cleaner", "segmentsCleaned");
     reader.unit().release_snapshot();
     assert_eq!(kept(&engine), 0);
     assert_eq!(status(&engine, "snapshots", "bytesKept"), 0);
     clean(&engine);
-    assert!(status(&engine, "cleaner", "segmentsCleaned") > held, "their room is given back");
+    assert!(status(&engine, "cleaner", "segmentsCleaned") > held, "their space is freed");
     table.check();
 }
 
 #[test]
-fn what_was_emptied_is_free_when_readers_have_left() {
+fn emptied_segments_are_free_when_readers_have_left() {
     let engine = open(options());
     let table = table(&engine, 10);
     let text = "x".repeat(400);
@@ -129,20 +129,19 @@ fn what_was_emptied_is_free_when_readers_have_left() {
 }
 
 #[test]
-fn only_what_somebody_needs_is_kept() {
+fn only_needed_versions_are_kept() {
     let engine = open(options());
     let table = table(&engine, 10);
     let id = table.insert(&doc(0, 0, ""));
     for i in 1..50 {
         table.update(id, &doc(i, i, ""));
     }
-    assert_eq!(kept(&engine), 0, "nobody holds a snapshot");
+    assert_eq!(kept(&engine), 0, "no snapshot is held");
     let first = Reader::hold(&*engine);
     for i in 50..150 {
         table.update(id, &doc(i, i, ""));
     }
-    // The version, and for two indexes the entry that is gone and the one that came. Those in between
-    // have come and gone.
+    // The version, and for two indexes the removed and the added entry. Intermediate versions are gone.
     let with_one = kept(&engine);
     assert_eq!(with_one, 1 + 2 * 2);
     table.insert(&doc(-1, -1, ""));
@@ -159,7 +158,8 @@ fn only_what_somebody_needs_is_kept() {
         table.update(RecordId(2), &doc(-1, 1000 + i, ""));
     }
     drop(first);
-    // What only the first needed is gone: a version and two entries of the second record are left.
+    // Versions needed only by the first snapshot are gone: one version and two entries of the second record
+    // remain.
     assert_eq!(kept(&engine), of_second + 3);
     drop(second);
     assert_eq!(kept(&engine), 0);
@@ -167,7 +167,7 @@ fn only_what_somebody_needs_is_kept() {
 }
 
 #[test]
-fn a_snapshot_in_the_middle_leaves_what_others_need() {
+fn releasing_a_middle_snapshot_keeps_the_versions_of_others() {
     let engine = open(options());
     let table = table(&engine, 10);
     let id = table.insert(&doc(0, 0, ""));
@@ -222,7 +222,7 @@ fn beyond_the_bound_the_oldest_snapshot_is_given_up() {
 }
 
 #[test]
-fn a_dropped_collection_leaves_nothing_kept() {
+fn a_dropped_collection_keeps_no_versions() {
     let engine = open(options());
     let (table, other) = (table(&engine, 10), table(&engine, 20));
     let ids: Vec<_> = (0..100).map(|i| table.insert(&doc(i, i, ""))).collect();

@@ -1,5 +1,5 @@
-//! What is in the staging file when a process dies, for who opens, checks or mends the directory then, and on
-//! a file system.
+//! The staging file of a dead process, as seen by opening, checking and repairing its directory; also on a real
+//! file system.
 
 use crate::common::{self, Fixture, dynamic, open, options};
 use kauri_base::CollectionId;
@@ -18,7 +18,7 @@ fn staged() -> Emulator {
     Emulator::new(EmulatorConfig { staging: true, ..EmulatorConfig::default() })
 }
 
-/// A collection of ten durable documents, and three that are staged: what a dead process left.
+/// A collection of ten durable documents and three staged ones, after the process died.
 fn left() -> Emulator {
     let fixture = Fixture::on(staged(), options());
     let insert = |u| {
@@ -46,7 +46,7 @@ fn documents(image: &Emulator) -> usize {
     table.records().len()
 }
 
-/// What a check finds of the collection.
+/// The number of documents that a check finds.
 fn checked(image: &Emulator) -> u64 {
     let report = verify(image, &mut |_, _| {}).expect("the check");
     assert_eq!(report.damage, []);
@@ -54,7 +54,7 @@ fn checked(image: &Emulator) -> u64 {
 }
 
 #[test]
-fn a_check_tells_what_an_opening_will_find_and_changes_nothing() {
+fn a_check_predicts_recovery_and_changes_nothing() {
     let image = left();
     let before = image.open_log("pmlog.0").map(|log| bytes_of(&*log)).expect("the log");
     assert_eq!(checked(&image), 13);
@@ -70,7 +70,7 @@ fn bytes_of(log: &dyn Medium) -> Vec<u8> {
 }
 
 #[test]
-fn without_the_file_what_was_not_stored_is_gone() {
+fn without_the_file_unstored_commits_are_lost() {
     let image = left();
     image.remove_file("pmlog.staging", "test").expect("removing");
     assert_eq!((checked(&image), documents(&image)), (10, 10));
@@ -96,11 +96,11 @@ fn a_file_of_an_earlier_opening_is_not_used() {
     let image = image.process_death_image();
     let after = bytes(&image);
     let staged = (0..before.len()).find(|at| before[*at] != after[*at]).expect("what was staged");
-    // Something else is there since, as in a log that was restored.
+    // Other data replaced it, as in a restored log.
     let log = image.open_log("pmlog.0").expect("the log");
     log.store(staged as u64, &[IoSlice::new(&[0xee; 64])]).expect("storing");
     image.replace_file("pmlog.staging", &file, "test").expect("replacing");
-    // Whether that can be followed does not matter here.
+    // Whether this log can be followed does not matter here.
     let _ = PmLog::open(Arc::new(image.clone()), options());
     assert_eq!(bytes(&image)[staged..staged + 64], [0xee; 64]);
 }
@@ -108,7 +108,7 @@ fn a_file_of_an_earlier_opening_is_not_used() {
 #[test]
 fn without_room_for_the_file_the_engine_opens_and_stores() {
     let image = left();
-    // The metadata file is replaced before.
+    // The metadata file is replaced first.
     image.faults().inject(IoKind::FileWrite, 1, 1, Fault::Enospc);
     let engine = open(&image, options());
     assert!(!has_staging(&engine));
@@ -126,13 +126,13 @@ fn without_room_for_the_file_the_engine_opens_and_stores() {
 #[test]
 fn a_place_that_cannot_be_read_is_stored_again() {
     let image = left();
-    // The first is the header's.
+    // The first read is the header's.
     image.faults().inject(IoKind::Read, 1, 1, Fault::Eio);
     assert_eq!(documents(&image), 13);
 }
 
 #[test]
-fn a_log_that_is_mended_has_what_was_staged() {
+fn a_salvaged_log_has_the_staged_commits() {
     let image = left();
     let log = image.open_log("pmlog.0").expect("the log");
     // Both copies of the only header.
@@ -158,7 +158,7 @@ fn commits_of_a_process_that_died_are_found_in_a_directory() {
     engine.sync().expect("syncing");
     table.insert(&doc(2, 2, "only staged"));
     engine.flush();
-    // Nobody stores it, and the process does not shut down.
+    // No thread stores it, and the process does not shut down.
     drop((table, engine));
     let file = std::fs::read(path.join("pmlog.0")).expect("the log");
     let holds = |text: &[u8]| file.windows(text.len()).any(|window| window == text);

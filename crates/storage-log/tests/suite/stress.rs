@@ -1,5 +1,5 @@
-//! Writers, readers and scanners at once, while the cleaner works and the cache holds an eighth of
-//! the data. Every document tells what it has to be.
+//! Concurrent writers, readers and scanners, while the cleaner works and the cache holds an eighth of the data.
+//! Each document determines its own expected contents.
 
 use crate::common::{bounded, emulator, kilobyte};
 use kauri_base::clock::SeededRandom;
@@ -20,7 +20,7 @@ const WRITERS: u64 = 4;
 const RECORDS_EACH: u64 = 400;
 const STEPS: u64 = 6000;
 
-/// A document of writer `k`, with number `u` and a text that follows from both.
+/// A document of writer `k`, with number `u` and a text derived from both.
 fn document(k: u64, u: u64) -> Vec<u8> {
     doc(k as i64, u as i64, &text(k, u))
 }
@@ -37,7 +37,7 @@ fn verify(record: &Stored) -> (u64, u64) {
     (k, u)
 }
 
-/// One writer's records: nobody else writes them.
+/// One writer's records; no other thread writes them.
 struct Writer<'t> {
     table: &'t Table,
     random: SeededRandom,
@@ -97,8 +97,8 @@ impl Writer<'_> {
         ticket
     }
 
-    /// Commits what `change` makes of a record that nobody else writes. Conflicts all the same if its
-    /// version has left memory since it was read: then it is read again.
+    /// Commits the result of `change` for a record that no other thread writes. A conflict is still possible if
+    /// its version was evicted since the read; then the record is read again.
     fn commit(
         &self,
         at: usize,
@@ -126,7 +126,7 @@ impl Writer<'_> {
     }
 }
 
-/// Ends the scanner, also when a writer fails.
+/// Stops the scanner, also when a writer fails.
 struct Leaving<'t>(&'t AtomicU64);
 
 impl Drop for Leaving<'_> {

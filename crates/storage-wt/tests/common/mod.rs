@@ -1,4 +1,4 @@
-//! A directory for a test, removed with it.
+//! Fixture: a directory for a test, removed at its end.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

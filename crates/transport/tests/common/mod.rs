@@ -1,6 +1,6 @@
-//! A service for tests, and the clients' side of its protocol.
+//! A service for tests, and the client side of its protocol.
 //!
-//! A request's body begins with one byte that says what the service is to do; see [`Echo`].
+//! A request's body begins with one byte that selects the service's action; see [`Echo`].
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
@@ -17,10 +17,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes, so that a hang becomes a failure.
+/// Longer than any operation takes, so that a hang becomes a failure.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the service is asked to do, by the first body byte.
+/// The service's actions, by the first body byte.
 pub mod op {
     /// Answer the body, without a future.
     pub const ECHO: u8 = b'e';
@@ -30,7 +30,7 @@ pub mod op {
     pub const NO_REPLY: u8 = b'n';
     /// Answer three times.
     pub const EXHAUST: u8 = b'x';
-    /// Answer so many bytes as the next four say, by `splice`.
+    /// Answer with as many bytes as the next four say, by `splice`.
     pub const BIG: u8 = b'b';
     /// Answer, then close.
     pub const REPLY_THEN_CLOSE: u8 = b'c';
@@ -42,21 +42,21 @@ pub mod op {
     pub const PANIC_LATER: u8 = b'P';
     /// Wait until the client has gone or the server shuts down.
     pub const WAIT_FOR_END: u8 = b'w';
-    /// Never look at anything.
+    /// Never return.
     pub const HANG: u8 = b'h';
     /// Sleep as many milliseconds as the next four bytes say, then answer.
     pub const SLEEP: u8 = b's';
     /// Answer as if the request were 100 bytes longer uncompressed, and the reply 10 shorter.
     pub const COMPRESS: u8 = b'z';
-    /// Answer the worker's number, and how many such requests the session has made.
+    /// Answer with the worker's number, and the session's count of such requests.
     pub const WHERE: u8 = b'W';
-    /// Answer what changes the session over to shared memory; the rest of the body asks for it.
+    /// Answer with an upgrade to shared memory; the rest of the body is the request for it.
     pub const UPGRADE: u8 = b'U';
-    /// Answer with a header that lies about the length.
+    /// Answer with a wrong length in the header.
     pub const BAD_LENGTH: u8 = b'B';
 }
 
-/// What a test may look at from outside.
+/// State of the service that a test may inspect.
 #[derive(Default)]
 pub struct Seen {
     pub started: AtomicUsize,
@@ -72,7 +72,7 @@ impl Seen {
         self.changed.notify_all();
     }
 
-    /// Waits until `event` was noted `count` times.
+    /// Waits until `event` was recorded `count` times.
     pub fn wait_for(&self, event: &str, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         let mut events = self.events.lock().unwrap();
@@ -105,7 +105,7 @@ fn number(request: &[u8]) -> u32 {
     u32::from_le_bytes(body(request)[1..5].try_into().unwrap())
 }
 
-/// Appends a reply of this body.
+/// Appends a reply with this body.
 pub fn answer(request: &[u8], body: &[u8], reply: &mut ReplyBuf) {
     let request = Header::parse(request).unwrap();
     let header = Header {
@@ -240,7 +240,7 @@ impl ServiceEntryPoint for Echo {
     }
 }
 
-/// A running service over TCP on a port of its own.
+/// A running service over TCP on its own port.
 pub struct Server {
     pub tcp: TcpTransport,
     pub manager: Arc<SessionManager>,
@@ -304,7 +304,7 @@ impl Drop for Server {
     }
 }
 
-/// Polls a future on this thread, which sleeps meanwhile. `None`: not within [`PATIENCE`].
+/// Polls a future on this thread, which sleeps in between. `None`: not within [`PATIENCE`].
 pub fn wait_for<T>(future: impl Future<Output = T>) -> Option<T> {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
@@ -327,7 +327,7 @@ pub fn wait_for<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// A request of this body.
+/// A request with this body.
 pub fn request(body: &[u8]) -> Vec<u8> {
     let length = 16 + body.len() as i32;
     let header = Header { length, request_id: 42, response_to: 0, op_code: 2013 };

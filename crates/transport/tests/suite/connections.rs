@@ -1,4 +1,4 @@
-//! Many connections, and connections that should not be: limits, garbage, panics, shutdown.
+//! Many connections, and invalid ones: limits, garbage, panics, shutdown.
 
 use crate::common::{Client, PATIENCE, Server, op, op_with_number, request};
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
@@ -39,7 +39,7 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
 fn wait_until(condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "it never came");
+        assert!(Instant::now() < deadline, "the condition never held");
         std::thread::yield_now();
     }
 }
@@ -79,7 +79,7 @@ fn garbage_closes_only_its_own_connection() {
 }
 
 #[test]
-fn a_browser_is_told_what_this_is() {
+fn a_browser_gets_an_explanation() {
     let server = Server::start();
     let mut client = server.connect();
     client.stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -120,11 +120,11 @@ fn shutdown_lets_requests_finish_and_ends_idle_sessions() {
     assert_eq!(busy.read_to_end(), b"");
     shutdown.join().unwrap();
     assert_eq!(server.seen.ended.load(Ordering::SeqCst), 2);
-    assert_eq!(server.connect().read_to_end(), b"", "nobody is let in any more");
+    assert_eq!(server.connect().read_to_end(), b"", "no new connection is accepted");
 }
 
 #[test]
-fn shutdown_tells_commands_and_drops_those_that_do_not_listen() {
+fn shutdown_notifies_commands_and_drops_those_that_ignore_it() {
     let server = Server::start();
     let mut polite = server.connect();
     polite.send(&[op::WAIT_FOR_END]);
@@ -170,7 +170,7 @@ fn counters_add_up() {
     }
     client.send(b"n");
     client.ask(b"l");
-    // The numbers of a request are complete when its session waits again.
+    // A request's figures are complete when its session waits again.
     wait_until(|| server.manager.stats().connections().active == 0);
     let network = server.manager.stats().network();
     assert_eq!(network.requests, 12);
@@ -197,7 +197,7 @@ fn counters_add_up() {
     }
 }
 
-/// How long a client waits where the time is looked for: most of it is left if the worker comes late.
+/// A pause long enough to show in the statistics, even if the worker runs late.
 const PAUSE: Duration = Duration::from_millis(200);
 
 #[test]
@@ -208,7 +208,7 @@ fn stages_show_where_the_time_went() {
     client.ask(&op_with_number(op::SLEEP, 30));
     let process = server.manager.stats().stage(Stage::Process);
     assert!(process.percentile_ns(1.0) >= 29_000_000, "{}", process.percentile_ns(1.0));
-    // A message whose last byte comes late spends its time in Source, not in IdleWait.
+    // A message whose last byte arrives late spends its time in Source, not in IdleWait.
     let message = request(b"e late");
     client.stream.write_all(&message[..10]).unwrap();
     let before = server.manager.stats().stage(Stage::Source).sum_ns();
@@ -233,7 +233,7 @@ fn unix_sockets_serve_and_leave_nothing_behind() {
     let directory = scratch("unix");
     let options = UnixOptions { path_prefix: directory.clone(), port: 4711, permissions: 0o600 };
     let path = directory.join("mongodb-4711.sock");
-    // What a killed server has left is no obstacle.
+    // The socket of a killed server is no obstacle.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let mut unix = UnixTransport::new(options.clone());
@@ -245,13 +245,13 @@ fn unix_sockets_serve_and_leave_nothing_behind() {
     assert_eq!(client.ask(b"e over unix"), b"e over unix");
     client.send(&op_with_number(op::BIG, 3_000_000));
     assert_eq!(client.receive().len(), 3_000_002);
-    // A live server's socket is not taken away from it.
+    // The socket of a live server is kept.
     let error = UnixTransport::new(options.clone()).setup().unwrap_err();
     assert_eq!(error.code().number(), 9001);
     assert!(path.exists());
     unix.shutdown();
     assert!(!path.exists());
-    // Nor is a file that is no socket.
+    // A file that is no socket is kept, too.
     std::fs::write(&path, "mine").unwrap();
     assert!(UnixTransport::new(options).setup().is_err());
     assert_eq!(std::fs::read(&path).unwrap(), b"mine");

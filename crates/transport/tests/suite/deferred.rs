@@ -1,5 +1,5 @@
-//! Replies that wait for the end of the tick, as those to writes do: one hook for all requests of a
-//! tick, and the replies leave before the worker waits again.
+//! Replies deferred to the end of the tick, as replies to writes are. One hook serves all requests of a tick,
+//! and the replies are sent before the worker waits again.
 
 use crate::common::{self, Seen, Server, answer};
 use kauri_base::ticket::TicketSource;
@@ -11,7 +11,7 @@ use kauri_transport::{
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-/// Stands for a log: writes get numbers, a flush makes all numbers so far durable.
+/// A model of a log: writes get numbers, a flush makes all numbers so far durable.
 #[derive(Default)]
 struct Log {
     state: Mutex<LogState>,
@@ -19,13 +19,13 @@ struct Log {
 
 #[derive(Default)]
 struct LogState {
-    /// It can't be written any more.
+    /// The log can no longer be written.
     broken: bool,
     written: u64,
     durable: u64,
     flushes: u64,
     waiting: Vec<Waker>,
-    /// How many waits took longer than a tick.
+    /// Number of waits longer than a tick.
     long_waits: u64,
 }
 
@@ -73,7 +73,7 @@ impl ServiceEntryPoint for Writes {
         Box::new(NoState)
     }
 
-    /// `t…`: without a future; `n…`: writes nothing.
+    /// `t…`: without a future; `n…`: without a write.
     fn try_handle(
         &self,
         cx: &mut RequestContext<'_>,
@@ -173,17 +173,17 @@ fn requests_of_one_tick_share_their_flush() {
 }
 
 #[test]
-fn replies_of_one_tick_leave_in_one_system_call_where_that_is_wanted() {
+fn replies_of_one_tick_leave_in_one_system_call_if_configured() {
     assert_eq!(one_tick(u64::MAX, [b"w", b"t"], 20), (1, 20));
-    // More than a call takes.
+    // More replies than one call takes.
     assert_eq!(one_tick(u64::MAX, [b"w", b"t"], 99), (1, 99));
     assert_eq!(one_tick(u64::MAX, [b"w", b"t"], 2), (1, 0), "two are too few");
-    assert_eq!(one_tick(u64::MAX, [b"n", b"n"], 20), (0, 20), "nobody has to wait");
+    assert_eq!(one_tick(u64::MAX, [b"n", b"n"], 20), (0, 20), "no reply waits");
     assert_eq!(one_tick(u64::MAX, [b"n", b"n"], 2), (0, 0));
 }
 
-/// Has so many clients ask in one tick, one for the first and the next for the second. How often was
-/// flushed, and how many replies went together.
+/// Lets this many clients send in one tick, alternating between both requests. Returns the number of flushes
+/// and of replies sent together.
 fn one_tick(replies_held_us: u64, requests: [&[u8]; 2], clients: usize) -> (u64, u64) {
     let log = Arc::new(Log::default());
     let service = Arc::new(Writes { log: Arc::clone(&log) });
@@ -194,7 +194,7 @@ fn one_tick(replies_held_us: u64, requests: [&[u8]; 2], clients: usize) -> (u64,
     let mut clients: Vec<_> = (0..clients).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| assert_eq!(client.ask(b"w"), b"durable"));
     let before = log.state.lock().unwrap().flushes;
-    // The worker is held until all have sent.
+    // The worker is blocked until all clients have sent.
     let (release, released) = std::sync::mpsc::channel::<()>();
     let (report, holding) = std::sync::mpsc::channel();
     server.executor.workers()[0].spawn(async move {
@@ -212,11 +212,11 @@ fn one_tick(replies_held_us: u64, requests: [&[u8]; 2], clients: usize) -> (u64,
 }
 
 #[test]
-fn a_wait_that_fails_is_told_to_the_service_and_a_client_that_left_holds_nothing_up() {
+fn a_failed_wait_is_reported_and_a_lost_client_delays_nothing() {
     let log = Arc::new(Log::default());
     let service = Arc::new(Writes { log: Arc::clone(&log) });
     let server = Server::with_service(service, Arc::new(Seen::default()), 1, 100);
-    // Nothing is flushed, so this one waits until its client has gone.
+    // Without a flush this request waits until its client disconnects.
     let mut leaving = server.connect();
     leaving.send(b"t");
     let deadline = std::time::Instant::now() + common::PATIENCE;
@@ -235,7 +235,7 @@ fn a_wait_that_fails_is_told_to_the_service_and_a_client_that_left_holds_nothing
 }
 
 #[test]
-fn a_wait_beyond_the_tick_is_the_services_own() {
+fn a_wait_beyond_the_tick_is_left_to_the_service() {
     let log = Arc::new(Log::default());
     let service = Arc::new(Writes { log: Arc::clone(&log) });
     let server = Server::with_service(service, Arc::new(Seen::default()), 1, 100);

@@ -14,7 +14,7 @@ fn executor(workers: usize) -> Arc<ServiceExecutor> {
 }
 
 #[test]
-fn tasks_run_on_the_worker_that_they_were_given_to() {
+fn tasks_run_on_their_worker() {
     let executor = executor(3);
     let (report, reported) = channel();
     for worker in executor.workers() {
@@ -34,14 +34,14 @@ fn tasks_run_on_the_worker_that_they_were_given_to() {
     assert_eq!(distinct.len(), 3);
 }
 
-/// On which cores each of an executor's workers may run once it has had a few tasks to poll at a time.
+/// The cores on which each of an executor's workers may run after it has had several tasks at a time.
 fn cores_of_busy_workers(workers: usize, own_cores: bool) -> Vec<Vec<usize>> {
     let options = ExecutorOptions { workers, own_cores, ..Default::default() };
     let executor = ServiceExecutor::start(&options).unwrap();
     let (report, reported) = channel();
     for worker in executor.workers() {
         let (report, home) = (report.clone(), worker.clone());
-        // All three begin in one tick: one alone would not make the worker a busy one.
+        // All three begin in one tick, because a single task does not make the worker busy.
         worker.spawn(async move {
             for task in 0..3 {
                 let (report, id) = (report.clone(), home.id());
@@ -61,7 +61,7 @@ fn cores_of_busy_workers(workers: usize, own_cores: bool) -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn busy_workers_stay_on_cores_of_their_own_where_there_are_as_many() {
+fn busy_workers_stay_on_their_own_cores_if_there_are_enough() {
     let cores = sys::allowed_cores().unwrap();
     let count = cores.len();
     let each_alone: Vec<_> = cores.iter().map(|&core| vec![core]).collect();
@@ -91,7 +91,7 @@ fn sleeps_end_in_the_order_of_their_deadlines_and_not_early() {
 }
 
 #[test]
-fn a_dropped_sleep_wakes_nobody() {
+fn a_dropped_sleep_wakes_no_task() {
     let executor = executor(1);
     let worker = executor.workers()[0].clone();
     let (report, reported) = channel();
@@ -115,7 +115,7 @@ fn a_dropped_sleep_wakes_nobody() {
     assert_eq!(polls.load(Ordering::SeqCst), 2, "at the beginning and at the end");
 }
 
-/// Something that one thread sets and a task waits for.
+/// An event that one thread sets and a task awaits.
 #[derive(Default)]
 struct Flag {
     set: AtomicBool,
@@ -146,7 +146,7 @@ fn wakes_from_other_threads_are_never_lost() {
     let (ping, pong) = (Arc::new(Flag::default()), Arc::new(Flag::default()));
     let (report, reported) = channel();
     const ROUNDS: usize = 20_000;
-    // Two workers that wake each other in turn, going to sleep in between.
+    // Two workers wake each other in turn and sleep in between.
     for (worker, (mine, theirs)) in executor.workers().iter().zip([(&ping, &pong), (&pong, &ping)])
     {
         let (mine, theirs) = (Arc::clone(mine), Arc::clone(theirs));
@@ -174,7 +174,7 @@ fn wakes_from_other_threads_are_never_lost() {
 }
 
 #[test]
-fn the_tick_ends_once_for_all_who_asked_and_those_it_wakes_run_at_once() {
+fn one_tick_end_serves_all_tasks_and_woken_tasks_run_at_once() {
     let executor = executor(1);
     let waiting: Arc<Mutex<Vec<Waker>>> = Arc::default();
     let hooks = Arc::new(AtomicUsize::new(0));
@@ -226,7 +226,7 @@ fn the_tick_ends_once_for_all_who_asked_and_those_it_wakes_run_at_once() {
 }
 
 #[test]
-fn a_tick_in_which_nobody_asked_has_no_end() {
+fn a_tick_without_requests_has_no_end() {
     let executor = executor(1);
     let hooks = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&hooks);
@@ -245,7 +245,7 @@ fn a_tick_in_which_nobody_asked_has_no_end() {
 }
 
 #[test]
-fn a_task_that_is_always_ready_starves_nobody() {
+fn a_task_that_is_always_ready_starves_no_other() {
     let executor = executor(1);
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);

@@ -1,4 +1,4 @@
-//! A client that keeps its connection full does not keep the worker.
+//! A client that keeps its connection full does not monopolise the worker.
 
 use crate::common::{PATIENCE, answer, request};
 use kauri_transport::fake::FakeTransport;
@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Writes down which session each request came from.
+/// Records the session of each request.
 #[derive(Default)]
 struct Recorder {
     order: Mutex<Vec<u64>>,
@@ -51,8 +51,7 @@ impl ServiceEntryPoint for Recorder {
     fn end_session(&self, _session: &Arc<SessionInfo>, _state: Box<dyn ClientState>) {}
 }
 
-/// How many requests of a greedy client are served before one of a modest one that came at the
-/// same time.
+/// The number of requests of a greedy client served before the simultaneous request of a modest one.
 fn greedy_before_modest(greedy_sends: &[u8]) -> usize {
     let recorder = Arc::new(Recorder::default());
     let executor =
@@ -63,7 +62,7 @@ fn greedy_before_modest(greedy_sends: &[u8]) -> usize {
     transport.start(&manager).unwrap();
     let greedy = transport.connect().unwrap();
     let modest = transport.connect().unwrap();
-    // The worker is held until both have sent, the greedy one first.
+    // The worker is blocked until both have sent, the greedy one first.
     let (release, released) = channel::<()>();
     let (report, holding) = channel();
     executor.workers()[0].spawn(async move {

@@ -1,4 +1,4 @@
-//! The transport in memory keeps the same contract.
+//! The in-memory transport keeps the contract of a transport.
 
 use crate::common::{Echo, PATIENCE, Seen, op, op_with_number, request};
 use kauri_transport::fake::FakeTransport;
@@ -37,7 +37,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn requests_are_answered_whatever_pieces_they_come_in() {
+fn requests_in_any_pieces_are_answered() {
     let server = Server::start();
     let client = server.transport.connect().unwrap();
     let all = [request(b"e one"), request(b"l two"), request(b"n"), request(b"e three")].concat();
@@ -55,13 +55,13 @@ fn a_reply_waits_for_room() {
     let client = server.transport.connect().unwrap();
     client.set_window(1000);
     client.send(&request(&op_with_number(op::BIG, 200_000)));
-    assert!(client.receive(Duration::from_millis(20)).is_none(), "it cannot have come whole");
+    assert!(client.receive(Duration::from_millis(20)).is_none(), "the reply cannot be complete");
     client.set_window(usize::MAX);
     assert_eq!(client.receive(PATIENCE).unwrap().len(), 16 + 200_002);
 }
 
 #[test]
-fn closing_ends_the_session_and_tells_the_command() {
+fn closing_ends_the_session_and_notifies_the_command() {
     let server = Server::start();
     let client = server.transport.connect().unwrap();
     client.send(&request(&[op::WAIT_FOR_END]));

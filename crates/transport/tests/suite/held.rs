@@ -1,4 +1,4 @@
-//! Workers that do not come back from a task: new connections are served all the same, and the server ends.
+//! Workers blocked in a task: new connections are still served, and the server can stop.
 
 use crate::common::{PATIENCE, answer, request};
 use kauri_transport::fake::FakeTransport;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A request `h` holds its worker until told otherwise.
+/// A request `h` blocks its worker until the test releases it.
 #[derive(Default)]
 struct Holds {
     let_go: AtomicBool,
@@ -63,7 +63,7 @@ fn new_connections_are_served_while_all_workers_are_held() {
     let mut transport = FakeTransport::default();
     transport.setup().unwrap();
     transport.start(&manager).unwrap();
-    // Dealt out evenly: one for each worker.
+    // Connections are distributed evenly: one for each worker.
     let holding: Vec<_> = (0..2).map(|_| transport.connect().unwrap()).collect();
     for client in &holding {
         client.send(&request(b"h"));
@@ -71,7 +71,7 @@ fn new_connections_are_served_while_all_workers_are_held() {
     while service.held.load(Ordering::SeqCst) < 2 {
         std::thread::yield_now();
     }
-    // One that comes before it is noticed may be with a worker that is held.
+    // A connection accepted before the detection may be assigned to a blocked worker.
     let served = std::iter::repeat_with(|| transport.connect().unwrap()).take(90).find(|client| {
         client.send(&request(b"p"));
         client.receive(Duration::from_millis(50)).is_some()

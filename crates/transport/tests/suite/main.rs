@@ -1,5 +1,5 @@
-//! Tests of transports, sessions and the executor, in one program: it is linked once. Beside it is what needs
-//! a process of its own: `memory` and `descriptors` measure and limit it, `log_lines` takes its log, `loom`
+//! Tests of transports, sessions and the executor, in one program so that it is linked once. Some tests need
+//! their own process: `memory` and `descriptors` measure and limit it, `log_lines` takes its log. `loom`
 //! compiles sources against a model checker's atomics.
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! Outgoing sessions: with the echo service over sockets, and with servers that a test plays itself.
+//! Outgoing sessions, with the echo service over sockets and with servers that a test plays itself.
 
 use crate::common::{PATIENCE, Server, op, op_with_number, request, wait_for};
 use kauri_transport::outgoing::{Address, Outgoing, OutgoingError, OutgoingOptions, SocketConnect};
@@ -26,7 +26,7 @@ fn done<T>(future: impl Future<Output = T>) -> T {
     wait_for(future).expect("it hangs")
 }
 
-/// A server that a test plays, and a session with it.
+/// A server that the test plays, and a session with it.
 struct Played {
     executor: Arc<ServiceExecutor>,
     outgoing: Outgoing,
@@ -73,7 +73,7 @@ impl Drop for Played {
 }
 
 #[test]
-fn replies_find_their_requests_in_whatever_order_they_come() {
+fn replies_in_any_order_find_their_requests() {
     let mut played = Played::start();
     let requests: Vec<_> = (0..5u8).map(|n| played.outgoing.request(request(&[n]), None)).collect();
     let heard: Vec<_> = (0..5).map(|_| played.hear()).collect();
@@ -122,7 +122,7 @@ fn requests_in_flight_fail_when_the_connection_is_lost() {
 }
 
 #[test]
-fn a_message_that_answers_nothing_ends_the_session() {
+fn an_unsolicited_message_ends_the_session() {
     for wrong in [0, 77, -1] {
         let mut played = Played::start();
         let asked = played.outgoing.request(request(b"x"), None);
@@ -142,7 +142,7 @@ fn a_message_that_answers_nothing_ends_the_session() {
 #[test]
 fn a_reply_is_not_taken_for_the_hello_of_a_tls_client() {
     let mut played = Played::start();
-    // An id with a 3 where a ClientHello has its version.
+    // An id with the byte 3 where a ClientHello has its version.
     for _ in 1..0x0300 {
         let asked = played.outgoing.request(request(b"x"), None);
         let (id, _) = played.hear();
@@ -152,7 +152,7 @@ fn a_reply_is_not_taken_for_the_hello_of_a_tls_client() {
     let asked = played.outgoing.request(request(b"x"), None);
     let (id, _) = played.hear();
     assert_eq!(id, 0x0300);
-    // Longer than what is received at once, so that its beginning is looked at alone.
+    // Longer than one receive, so that its beginning is examined alone.
     let length = 0x0001_0316;
     let header = Header { length, request_id: 0x0100, response_to: id, op_code: 2013 };
     let reply = [&header.to_bytes()[..], &vec![7; length as usize - 16]].concat();
@@ -161,7 +161,7 @@ fn a_reply_is_not_taken_for_the_hello_of_a_tls_client() {
 }
 
 #[test]
-fn messages_in_order_come_as_they_are_sent() {
+fn ordered_messages_arrive_as_they_were_sent() {
     let mut played = Played::with(OutgoingOptions { in_order: true, ..Default::default() });
     done(played.outgoing.send(request(b"exhaust"))).unwrap();
     assert_eq!(played.hear(), (42, b"exhaust".to_vec()));
@@ -175,20 +175,20 @@ fn messages_in_order_come_as_they_are_sent() {
 }
 
 #[test]
-fn what_waits_to_be_sent_is_bounded() {
+fn queued_requests_are_bounded() {
     let options = OutgoingOptions { unsent_bytes_max: 20 << 20, ..Default::default() };
     let mut played = Played::with(options);
     done(played.outgoing.opened()).unwrap();
-    // More than the kernel keeps for a server that reads nothing.
+    // More than the kernel buffers for a server that does not read.
     let large = request(&vec![7; 16 << 20]);
     let first = played.outgoing.request(large.clone(), None);
     let soon_ns = monotonic_ns() + 50_000_000;
     let second = played.outgoing.request(large.clone(), Some(soon_ns));
     assert_eq!(done(second).unwrap_err(), OutgoingError::TimedOut { sent: false });
-    // A request that is dropped before it is sent is not sent, and what fits is sent in its turn.
+    // A request dropped before it is sent is never sent, and the next one that fits is sent in its turn.
     drop(played.outgoing.request(request(b"dropped"), None));
     let third = played.outgoing.request(request(b"third"), None);
-    // One that waits for room goes when there is some.
+    // A request that waits for room is sent when there is some.
     let fourth = played.outgoing.request(large, None);
     let (report, reported) = channel();
     played.executor.workers()[0].spawn(async move {
@@ -213,13 +213,13 @@ fn requests_in_flight_are_bounded() {
         [b"1", b"2", b"3"].map(|body| played.outgoing.request(request(body), None));
     let (first, _) = played.hear();
     assert_eq!(played.hear().1, b"2");
-    // A request that is forgotten counts until its reply comes.
+    // A dropped request counts until its reply arrives.
     drop((one, two));
     let (report, reported) = channel();
     played.executor.workers()[0].spawn(async move {
         report.send(three.await.map(|reply| reply[16..].to_vec())).unwrap();
     });
-    played.answer(first, b"nobody waits");
+    played.answer(first, b"late");
     let (third, body) = played.hear();
     assert_eq!(body, b"3");
     played.answer(third, b"three");
@@ -227,7 +227,7 @@ fn requests_in_flight_are_bounded() {
 }
 
 #[test]
-fn replies_that_nobody_takes_stop_the_server() {
+fn unread_replies_stop_the_server() {
     let options = OutgoingOptions { untaken_bytes_max: 1 << 20, ..Default::default() };
     let mut played = Played::with(options);
     let requests: Vec<_> =
@@ -235,7 +235,7 @@ fn replies_that_nobody_takes_stop_the_server() {
     let ids: Vec<_> = (0..64).map(|_| played.hear().0).collect();
     let mut server = played.server.try_clone().unwrap();
     server.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-    // 64 MB: more than the kernel keeps.
+    // 64 MB: more than the kernel buffers.
     let (report, reported): (_, Receiver<usize>) = channel();
     let answers = std::thread::spawn(move || {
         let mut rest = Vec::new();
@@ -302,7 +302,7 @@ fn an_executor_that_ends_leaves_no_request_waiting() {
 }
 
 #[test]
-fn a_session_ends_with_its_last_handle_after_what_was_sent() {
+fn a_session_ends_with_its_last_handle_after_sending_all_requests() {
     let mut played = Played::with(OutgoingOptions { in_order: true, ..Default::default() });
     done(played.outgoing.send(request(b"last words"))).unwrap();
     let other = Arc::new(SocketConnect::new(Address::Tcp("localhost".to_owned(), 1)));
@@ -345,12 +345,13 @@ fn a_session_goes_over_to_shared_memory() {
     let answer = done(outgoing.request(request(&wanted), None)).unwrap();
     done(outgoing.upgrade(answer[16..].to_vec())).unwrap().unwrap();
     assert_eq!(outgoing.transport(), Some("sharedMemory"));
-    // One at a time, so that both sides sleep in between and ring each other, more often than a bell holds signs.
+    // One at a time, so that both sides sleep in between and signal each other, more often than the signal's
+    // counter holds.
     for n in 0..1000u32 {
         let asked = op_with_number(op::ECHO_LATER, n);
         assert_eq!(done(outgoing.request(request(&asked), None)).unwrap()[16..], asked);
     }
-    // All at once, with more than the rings hold in both directions.
+    // All at once, with more data than the rings hold in either direction.
     let bodies: Vec<_> = (0..40u32)
         .map(|n| [op_with_number(op::ECHO, n), vec![n as u8; 100_000]].concat())
         .collect();
@@ -364,7 +365,7 @@ fn a_session_goes_over_to_shared_memory() {
         counts.fast_transport(kauri_transport::upgrade::FastTransport::SharedMemory).sessions,
         1
     );
-    // The server's end is noticed, though nothing comes through the ring.
+    // The session notices the server's end without any frame in the ring.
     let waits = outgoing.request(request(&[op::HANG]), None);
     server.seen.wait_for("hanging", 1);
     server.manager.shutdown(Duration::ZERO);

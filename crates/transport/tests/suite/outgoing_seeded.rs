@@ -1,5 +1,5 @@
-//! Outgoing sessions in a simulated world: two processes in one thread, of which the server dies and comes back.
-//! A seed decides the order of everything.
+//! Outgoing sessions in a simulated world: two processes in one thread, of which the server dies and restarts.
+//! A seed determines the order of all events.
 
 use crate::common::{Echo, op, op_with_number, request};
 use kauri_base::clock::SeededRandom;
@@ -16,7 +16,7 @@ const TASKS: usize = 4;
 const ROUNDS: u32 = 25;
 const MILLI_NS: u64 = 1_000_000;
 
-/// Where the server's process listens while it lives.
+/// The server's address while it is alive.
 type Place = Arc<Mutex<Option<FakeTransport>>>;
 
 fn start_server(place: &Place) -> SeededWorkers {
@@ -30,7 +30,7 @@ fn start_server(place: &Place) -> SeededWorkers {
     workers
 }
 
-/// Sessions are greeted by an echo.
+/// Greets sessions with an echo request.
 fn greeted() -> Prepare {
     Arc::new(|outgoing| {
         Box::pin(async move {
@@ -77,7 +77,7 @@ async fn asks(home: WorkerHandle, server: Arc<Reconnecting>, task: usize, notes:
         notes.lock().unwrap().push(format!("{} {task} {what}", monotonic_ns()));
     };
     for round in 0..ROUNDS {
-        // One of the first task's takes longer than its deadline, and holds the others up.
+        // One request of the first task exceeds its deadline and delays the others.
         let asked = match round % 6 {
             0 if task == 0 && round == 12 => op_with_number(op::SLEEP, 80),
             0 => op_with_number(op::SLEEP, round / 4),
@@ -96,7 +96,7 @@ async fn asks(home: WorkerHandle, server: Arc<Reconnecting>, task: usize, notes:
         }
         home.sleep(Duration::from_millis(5)).await;
     }
-    // The server lives on at last: so it is reached.
+    // The server finally stays alive, so it is reached.
     loop {
         let deadline_ns = monotonic_ns() + 1000 * MILLI_NS;
         match server.request(request(b"e last"), deadline_ns).await {
@@ -119,7 +119,7 @@ fn run(seed: u64) -> Vec<String> {
     let homes = client.executor().workers();
     let upstream = reconnecting(&homes[0], &place, &Arc::default(), seed);
     for task in 0..TASKS {
-        // Some use the session from another worker than its own.
+        // Some tasks use the session from another worker than its own.
         let home = homes[task % 2].clone();
         let asks = asks(home.clone(), Arc::clone(&upstream), task, Arc::clone(&notes));
         home.spawn(asks);
@@ -166,7 +166,7 @@ fn run(seed: u64) -> Vec<String> {
 }
 
 #[test]
-fn every_request_has_an_end_that_the_seed_decides() {
+fn every_request_ends_as_the_seed_determines() {
     let mut seen = BTreeSet::new();
     for seed in 0..60 {
         let notes = run(seed);
@@ -183,7 +183,7 @@ fn every_request_has_an_end_that_the_seed_decides() {
 }
 
 #[test]
-fn attempts_back_off_and_requests_fail_at_once_meanwhile() {
+fn attempts_back_off_while_requests_fail_at_once() {
     virtual_time::begin(1);
     let began_ns = monotonic_ns();
     let (place, attempts) = (Place::default(), Arc::new(AtomicUsize::new(0)));
@@ -211,10 +211,10 @@ fn attempts_back_off_and_requests_fail_at_once_meanwhile() {
     let took_ms = (monotonic_ns() - began_ns) / MILLI_NS;
     client.die();
     virtual_time::end();
-    // 10, 20, 40, 80 ms, then 160 ms each, all of them shortened by up to a half.
+    // 10, 20, 40, 80 ms, then 160 ms each, all shortened by up to a half.
     let attempts = attempts.load(Ordering::Relaxed) as u64;
     assert!(attempts > 4 && attempts <= 5 + took_ms / 80, "{attempts} in {took_ms} ms");
     assert!(attempts >= took_ms / 170, "{attempts} in {took_ms} ms");
-    // A look at the clock takes up to 6 ms here.
+    // A read of the clock takes up to 6 ms here.
     assert!(notes.lock().unwrap().iter().all(|took_ns| *took_ns < 40 * MILLI_NS));
 }

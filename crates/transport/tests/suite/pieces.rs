@@ -1,6 +1,6 @@
-//! Requests of random sizes, sent in random pieces: every one is answered, whole and in order.
+//! Requests of random sizes, sent in random pieces: each gets its reply, complete and in order.
 //!
-//! Seeded and bounded by time; a failure prints the seed. `PIECES_SEED` runs one seed alone.
+//! Seeded and bounded by time; a failure prints the seed. `PIECES_SEED` runs one seed only.
 
 use crate::common::{Server, op, request};
 use kauri_base::RandomSource;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const TIME: Duration = Duration::from_secs(1);
 const REQUESTS: usize = 60;
 
-/// Small sizes mostly, and now and then one beyond each buffer.
+/// Mostly small sizes, and sometimes one larger than each buffer.
 fn size(dice: &SeededRandom) -> usize {
     let limit = [40, 1_000, 5_000, 70_000, 400_000][(dice.next_u64() % 5) as usize];
     1 + (dice.next_u64() % limit) as usize

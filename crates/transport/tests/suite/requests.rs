@@ -1,4 +1,4 @@
-//! One connection: requests, replies and the ways in which they may come and go.
+//! One connection: requests, replies, and the ways in which they arrive.
 
 use crate::common::{Echo, PATIENCE, Server, big_body, op, op_with_number, request};
 use kauri_transport::ExecutorOptions;
@@ -82,7 +82,7 @@ fn a_slow_reader_gets_a_big_reply_whole() {
     let mut client = server.connect();
     for len in [100_000, 3_000_000, 40_000_000u32] {
         client.send(&op_with_number(op::BIG, len));
-        // A second connection is served while the first one's reply is stuck.
+        // A second connection is served while the reply of the first is blocked.
         let mut other = server.connect();
         assert_eq!(other.ask(b"e other"), b"e other");
         let reply = client.receive();
@@ -149,7 +149,7 @@ fn a_client_that_has_closed_its_sending_half_gets_its_answers() {
 }
 
 #[test]
-fn a_command_learns_that_its_client_has_gone() {
+fn a_command_is_notified_of_its_clients_disconnect() {
     let server = Server::start();
     let mut client = server.connect();
     client.send(&[op::WAIT_FOR_END]);
@@ -171,7 +171,7 @@ fn the_service_may_close_with_and_without_a_reply() {
 }
 
 #[test]
-fn a_reply_whose_header_lies_is_not_sent() {
+fn a_reply_with_a_wrong_length_is_not_sent() {
     let server = Server::start();
     let mut client = server.connect();
     client.send(&[op::BAD_LENGTH]);
@@ -192,7 +192,7 @@ fn large_messages_of_many_clients_take_no_more_than_their_budget() {
     let until = |reached: &dyn Fn(u64) -> bool| {
         let end = Instant::now() + PATIENCE;
         while !reached(server.manager.stats().arrivals().bytes) {
-            assert!(Instant::now() < end, "the room is not taken or given back");
+            assert!(Instant::now() < end, "the budget is not taken or not freed");
             std::thread::yield_now();
         }
     };
@@ -211,7 +211,7 @@ fn large_messages_of_many_clients_take_no_more_than_their_budget() {
             .collect();
         while !clients.iter().all(|client| client.is_finished()) {
             assert!(server.manager.stats().arrivals().bytes <= BUDGET);
-            // Small ones do not wait.
+            // Small requests do not wait.
             assert_eq!(server.connect().ask(b"e"), b"e");
         }
     });

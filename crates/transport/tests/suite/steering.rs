@@ -1,4 +1,4 @@
-//! Sessions go on where their packets arrive.
+//! Steering: sessions move to the worker on whose core their packets arrive.
 
 use crate::common::{Client, Echo, PATIENCE, Server, op};
 use kauri_transport::ExecutorOptions;
@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Connections of each client thread.
+/// Connections per client thread.
 const CONNECTIONS: usize = 8;
 
-/// A server with two workers, each with a core of its own, and these cores. So the thread may use no others.
+/// A server with two workers, each pinned to one of the two returned cores. The calling thread may use no
+/// others.
 fn server_on_two_cores() -> (Server, [usize; 2]) {
     let cores = allowed_cores().unwrap();
     let &[first, second, ..] = &cores[..] else { panic!("one core has nothing to choose from") };
@@ -22,13 +23,13 @@ fn server_on_two_cores() -> (Server, [usize; 2]) {
     (Server::with_executor(&options, Arc::new(echo), seen, 1000), [first, second])
 }
 
-/// The sessions of the two workers, and how many have left them.
+/// The number of sessions of each worker, and of sessions that moved.
 fn counts(server: &Server) -> ([u64; 2], u64) {
     let workers = server.manager.stats().workers();
     ([0, 1].map(|worker| workers[worker].sessions), workers.iter().map(|w| w.moved).sum())
 }
 
-/// The connections of one client thread, and how many requests have gone through each.
+/// The connections of one client thread, and the number of requests on each.
 struct Thread {
     clients: Vec<Client<TcpStream>>,
     asked: u32,
@@ -40,7 +41,7 @@ impl Thread {
         Thread { clients, asked: 0 }
     }
 
-    /// Asks on all connections at a time. The workers that answer.
+    /// Sends a request on all connections at once. Returns the workers that answer.
     fn ask(&mut self) -> Vec<usize> {
         self.clients.iter_mut().for_each(|client| client.send(&[op::WHERE]));
         self.asked += 1;
@@ -54,7 +55,7 @@ impl Thread {
     }
 }
 
-/// The threads ask, each from its core, until all are answered by the workers at home there.
+/// The threads send from their cores until the workers of those cores answer all requests.
 fn ask_until_at_home(threads: &mut [Thread; 2], cores: [usize; 2], homes: [usize; 2]) {
     let at_home = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -78,15 +79,15 @@ fn ask_until_at_home(threads: &mut [Thread; 2], cores: [usize; 2], homes: [usize
 }
 
 #[test]
-fn sessions_change_places_until_all_are_where_their_packets_arrive() {
+fn sessions_move_to_the_workers_of_their_packets() {
     let (server, cores) = server_on_two_cores();
-    // Dealt out in turn, so that each thread has some on both workers.
+    // Connections are distributed in turn, so that each thread has some on both workers.
     let mut threads = [Thread::connect(&server), Thread::connect(&server)];
     ask_until_at_home(&mut threads, cores, [0, 1]);
     let (sessions, moved) = counts(&server);
     assert_eq!(sessions, [CONNECTIONS as u64; 2]);
     assert!(moved >= CONNECTIONS as u64, "{moved}");
-    // The kernel may move clients, too.
+    // The kernel may move the client threads, too.
     ask_until_at_home(&mut threads, cores, [1, 0]);
     assert_eq!(counts(&server).0, [CONNECTIONS as u64; 2]);
     let all = threads.len() * CONNECTIONS;
@@ -98,8 +99,9 @@ fn sessions_change_places_until_all_are_where_their_packets_arrive() {
 }
 
 #[test]
-fn a_client_on_one_core_crowds_no_worker() {
-    // More than a worker takes to find that it has several requests at a time, and than sessions to look.
+fn a_client_on_one_core_overloads_no_worker() {
+    // More rounds than a worker needs to detect several requests at a time, and than sessions need between
+    // checks.
     const ROUNDS: usize = 6000;
     let (server, cores) = server_on_two_cores();
     let mut thread = Thread::connect(&server);
@@ -110,13 +112,13 @@ fn a_client_on_one_core_crowds_no_worker() {
 }
 
 #[test]
-fn where_clients_and_workers_meet_one_by_one_nobody_moves() {
-    // More than sessions take to look, and to find the same often enough.
+fn a_single_session_does_not_move() {
+    // More rounds than sessions need between checks, and than the same result is needed.
     const ROUNDS: usize = 2000;
     let (server, cores) = server_on_two_cores();
     let mut thread = Thread { clients: vec![server.connect()], asked: 0 };
     let worker = thread.ask()[0];
-    // It would be at home on the other, where there is nobody.
+    // Its packets arrive at the other worker's core, where no worker runs.
     run_on_cores(&cores[1 - worker..][..1]).unwrap();
     (0..ROUNDS).for_each(|_| assert_eq!(thread.ask(), [worker]));
     assert_eq!(counts(&server).1, 0);

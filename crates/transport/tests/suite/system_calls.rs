@@ -1,4 +1,4 @@
-//! What a request costs in system calls, by the workers' own counters.
+//! System calls per request, by the workers' own counters.
 
 use crate::common::{self, Server, op, op_with_number};
 use std::io::Write;
@@ -31,7 +31,7 @@ fn one_connection_costs_three_calls_a_request() {
 }
 
 #[test]
-fn what_came_together_shares_its_calls() {
+fn pipelined_requests_share_their_calls() {
     let server = Server::with(1, 10);
     let mut client = server.connect();
     client.ask(b"e warm");
@@ -43,7 +43,7 @@ fn what_came_together_shares_its_calls() {
 }
 
 #[test]
-fn a_large_payload_leaves_in_one_call_when_there_is_room() {
+fn a_large_payload_is_sent_in_one_call_if_the_socket_has_room() {
     let server = Server::with(1, 10);
     let mut client = server.connect();
     client.ask(b"e warm");
@@ -51,6 +51,6 @@ fn a_large_payload_leaves_in_one_call_when_there_is_room() {
     client.send(&op_with_number(op::BIG, 65_536));
     assert_eq!(client.receive().len(), 65_538);
     let after = calls(&server);
-    // What lies before the payload leaves with it; what lies behind needs a second call.
+    // Bytes before the payload are sent with it; bytes behind it need a second call.
     assert_eq!(after[1] - before[1], 2, "sends");
 }

@@ -1,4 +1,4 @@
-//! Completion queues: who is woken, what is reported, what can't overrun.
+//! Completion queues: wakes, reported completions, and protection from overruns.
 
 use crate::rig::{End, Lab, PATIENCE, SENDS_MAX, until, wait};
 use kauri_transport::sys::{Epoll, EventList};
@@ -16,10 +16,10 @@ pub const TESTS: &[crate::Test] = &[
     ("a_full_send_queue_refuses_the_whole_chain", a_full_send_queue_refuses_the_whole_chain),
     ("a_completion_queue_takes_no_more_than_it_has_room_for", a_completion_queue_takes_no_more),
     ("completions_of_a_dropped_queue_pair_are_passed_over", completions_of_a_dropped_queue_pair),
-    ("queue_pairs_on_one_queue_are_told_apart", queue_pairs_on_one_queue_are_told_apart),
+    ("queue_pairs_on_one_queue_are_distinguished", queue_pairs_on_one_queue_are_distinguished),
 ];
 
-/// Sleeps till the channel is readable; what it has then is taken.
+/// Sleeps until the channel is readable, and takes its events.
 fn sleep(cq: &CompletionQueue, epoll: &Epoll, timeout: Duration) -> bool {
     let mut events = EventList::new(4);
     epoll.wait(&mut events, Some(timeout)).unwrap();
@@ -61,7 +61,7 @@ fn an_armed_channel_wakes_epoll() {
     assert!(!sleep(&two.cq, &epoll, short), "it wakes once an arming");
     let counters = lab.device.counters();
     assert_eq!((counters.arms, counters.channel_events), (1, 1), "the second arming did nothing");
-    // And again, with the report of an earlier arming still there when it is armed anew.
+    // Again, with the event of an earlier arming still unread when it is armed again.
     two.qp.post_empty_receives(2, 0).unwrap();
     two.cq.arm().unwrap();
     send(4);
@@ -73,10 +73,10 @@ fn an_armed_channel_wakes_epoll() {
     assert!(!sleep(&two.cq, &epoll, short));
 }
 
-/// Messages under way at once: few, so that a side runs out of completions again and again.
+/// Messages in flight: few, so that a side often runs out of completions.
 const BALLS: u32 = 3;
 
-/// One end of a game of ping-pong: each message that comes in is answered. How often it slept.
+/// One end of a ping-pong: each incoming message is answered. Returns the number of sleeps.
 fn play(end: &End, to: RemoteAddress, begins: bool, messages: u32) -> u64 {
     let epoll = watch(&end.cq);
     let mut out = [Completion::EMPTY; 4];
@@ -102,7 +102,7 @@ fn play(end: &End, to: RemoteAddress, begins: bool, messages: u32) -> u64 {
             assert!(sleep(&end.cq, &epoll, PATIENCE), "{received} was lost");
             sleeps += 1;
         }
-        // An arming that was not waited for may have been reported meanwhile.
+        // An arming without a wait may have produced an event.
         end.cq.take_event().unwrap();
         for completion in out.iter().take(count) {
             assert_eq!(completion.status, Status::Success);
@@ -124,7 +124,7 @@ fn arming_and_polling_again_loses_no_completion() {
     }
     let (to_one, to_two) = (one.region.remote(), two.region.remote());
     let (mut games, mut sleeps) = (0, 0);
-    // How often a side runs out of completions is chance: games until it has happened often.
+    // How often a side runs out of completions is random: games continue until it has happened often.
     until("sides that sleep", || {
         sleeps += std::thread::scope(|scope| {
             let other = scope.spawn(|| play(&two, to_one, false, MESSAGES));
@@ -155,7 +155,7 @@ fn one_in_32_signalled_never_overruns() {
                 Err(error) => {
                     assert!(matches!(error.error, Error::QueueFull), "{error}");
                     fulls += 1;
-                    // Nobody asked for a completion, and yet room comes back.
+                    // No completion was requested, and yet there is room again.
                     until("room", || {
                         assert_eq!(one.cq.poll(&mut out).unwrap(), 0);
                         one.qp.room().0 >= CHAIN as usize
@@ -196,7 +196,7 @@ fn a_completion_queue_takes_no_more() {
     assert!(matches!(pair(), Err(Error::CompletionQueueFull)));
     assert_eq!(cq.room(), (300, 256));
     drop(first);
-    // Completions of it may be left until the queue has been seen empty.
+    // Its completions may remain until the queue has been seen empty.
     assert!(matches!(pair(), Err(Error::CompletionQueueFull)));
     assert_eq!(cq.poll(&mut [Completion::EMPTY]).unwrap(), 0);
     drop((pair().unwrap(), second));
@@ -217,11 +217,11 @@ fn completions_of_a_dropped_queue_pair() {
     let (from, to) = (Source::Inline(&[1; 8]), peer.region.remote());
     qp.post_send(&[SendRequest::new(5, Operation::Write { from, to }); 3]).unwrap();
     qp.post_empty_receives(2, 6).unwrap();
-    // The completions are there, nobody has taken them, and the queue pair goes.
+    // The completions are in the queue, unread, and the queue pair is dropped.
     let mut out = [Completion::EMPTY];
     until("the first completion", || cq.poll(&mut out).unwrap() == 1);
     drop(qp);
-    // Another one, whose requests must not be ended by them.
+    // Another queue pair, whose requests those completions must not end.
     let next = make(9);
     next.post_empty_receives(2, 7).unwrap();
     assert_eq!(cq.poll(&mut [Completion::EMPTY; 16]).unwrap(), 0);
@@ -231,7 +231,7 @@ fn completions_of_a_dropped_queue_pair() {
     assert_eq!(ends, [(9, 7, Status::Flushed); 2]);
 }
 
-fn queue_pairs_on_one_queue_are_told_apart() {
+fn queue_pairs_on_one_queue_are_distinguished() {
     let lab = Lab::new();
     let cq = CompletionQueue::new(&lab.device, 2000, false).unwrap();
     let peers: Vec<End> = (0..8).map(|i| lab.end(100 + i)).collect();

@@ -1,4 +1,4 @@
-//! Bytes that go from one end to the other, by every operation.
+//! Data transfer from one end to the other, by every operation.
 
 use crate::rig::{Lab, local_address, pattern};
 use kauri_verbs::{
@@ -108,7 +108,7 @@ fn parts_are_gathered_into_one_write() {
     let bytes = pattern(2000);
     one.region.write(0, &bytes).unwrap();
     let mut local = lab.domain.register(100, Access::SEND).unwrap();
-    local.bytes_mut().expect("nobody else has it").copy_from_slice(&[0xee; 100]);
+    local.bytes_mut().expect("no other user has it").copy_from_slice(&[0xee; 100]);
     let parts = [
         one.region.slice(0, 1000).unwrap(),
         local.all(),
@@ -142,7 +142,7 @@ fn a_chain_is_one_post() {
         ])
         .unwrap();
     assert_eq!(two.done().immediate, Some(5));
-    assert_eq!(two.bytes(0, 8192), pattern(8192), "what was posted before has come before");
+    assert_eq!(two.bytes(0, 8192), pattern(8192), "requests complete in post order");
     assert_eq!(one.done().id, 3);
     let after = lab.device.counters();
     assert_eq!(after.sends_posted - before.sends_posted, 1);

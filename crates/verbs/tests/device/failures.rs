@@ -1,4 +1,4 @@
-//! What goes wrong ends in a completion or an error, never in a crash.
+//! Every fault ends in a completion or an error, never in a crash.
 
 use crate::rig::{End, Lab, connect, impatient, until};
 use kauri_verbs::{
@@ -8,17 +8,17 @@ use kauri_verbs::{
 use std::process::Command;
 
 pub const TESTS: &[crate::Test] = &[
-    ("a_wrong_key_fails_and_flushes_what_follows", a_wrong_key_fails_and_flushes_what_follows),
+    ("a_wrong_key_fails_and_flushes_later_requests", a_wrong_key_fails_and_flushes_later_requests),
     ("a_wrong_address_fails", a_wrong_address_fails),
     ("a_region_without_the_right_keeps_peers_out", a_region_without_the_right_keeps_peers_out),
     ("a_peer_that_is_gone_is_given_up", a_peer_that_is_gone_is_given_up),
     ("a_peer_without_receives_is_given_up", a_peer_without_receives_is_given_up),
     ("the_error_state_flushes_receives_and_sends", the_error_state_flushes_receives_and_sends),
-    ("what_can_not_be_is_refused", what_can_not_be_is_refused),
+    ("invalid_requests_are_refused", invalid_requests_are_refused),
     ("a_port_that_goes_down_is_reported", a_port_that_goes_down_is_reported),
 ];
 
-fn a_wrong_key_fails_and_flushes_what_follows() {
+fn a_wrong_key_fails_and_flushes_later_requests() {
     let lab = Lab::new();
     let (one, two) = lab.pair();
     let right = two.region.remote();
@@ -44,7 +44,7 @@ fn a_wrong_key_fails_and_flushes_what_follows() {
     assert!(matches!(error.error, Error::Failed), "{error}");
     assert!(matches!(one.qp.post_empty_receives(1, 0).unwrap_err().error, Error::Failed));
     assert_eq!(one.qp.room().0, crate::rig::SENDS_MAX as usize, "nothing is left posted");
-    // Others notice nothing.
+    // Other queue pairs are not affected.
     let (three, four) = lab.pair();
     assert_eq!(three.write(1000, four.region.remote()).status, Status::Success);
 }
@@ -102,7 +102,7 @@ fn the_error_state_flushes_receives_and_sends() {
     assert_eq!(one.qp.room().1, crate::rig::RECEIVES_MAX as usize);
 }
 
-/// A queue pair of these options on a queue of its own.
+/// A queue pair with these options on its own completion queue.
 fn made(lab: &Lab, change: impl FnOnce(&mut QueuePairOptions)) -> Result<QueuePair, Error> {
     let cq = CompletionQueue::new(&lab.device, 128, false)?;
     let mut options = lab.options();
@@ -110,7 +110,7 @@ fn made(lab: &Lab, change: impl FnOnce(&mut QueuePairOptions)) -> Result<QueuePa
     QueuePair::new(&lab.domain, &cq, &options)
 }
 
-fn what_can_not_be_is_refused() {
+fn invalid_requests_are_refused() {
     let lab = Lab::new();
     let (one, two) = lab.pair();
     let to = two.region.remote();
@@ -160,7 +160,7 @@ fn what_can_not_be_is_refused() {
     assert!(matches!(made(&lab, |o| o.sends_max = 65), Err(Error::CompletionQueueFull)));
     let inline = made(&lab, |o| o.inline_bytes = 4096).unwrap().inline_bytes_max();
     assert!((256..4096).contains(&inline), "{inline} bytes inline, negotiated down");
-    // None of all that was posted.
+    // None of the posted requests.
     assert_eq!(one.write(8, to).status, Status::Success);
 }
 
@@ -171,7 +171,7 @@ fn link(state: &str) {
     assert!(status.unwrap().success());
 }
 
-/// Sets it up again, also after a failure, for the tests that follow.
+/// Sets the interface up again, also after a failure, for the next tests.
 struct Up;
 
 impl Drop for Up {

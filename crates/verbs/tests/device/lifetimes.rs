@@ -1,4 +1,4 @@
-//! Nothing is given back while the device may use it, and everything is in the end.
+//! No object is freed while the device may use it, and all objects are freed in the end.
 
 use crate::rig::{Lab, connect, pattern, wait};
 use kauri_verbs::{
@@ -16,7 +16,7 @@ pub const TESTS: &[crate::Test] = &[
     ("parts_of_a_region_are_lent_independently", parts_of_a_region_are_lent_independently),
     ("objects_may_be_dropped_in_any_order", objects_may_be_dropped_in_any_order),
     ("many_connections_leave_nothing_behind", many_connections_leave_nothing_behind),
-    ("too_little_lockable_memory_is_said_to_be_so", too_little_lockable_memory),
+    ("too_little_lockable_memory_is_reported", too_little_lockable_memory),
 ];
 
 fn a_region_outlives_its_handle() {
@@ -69,7 +69,7 @@ fn a_region_outlives_for_a_window() {
     assert_eq!(one.bytes(8192, 4096), pattern(4096));
     let pinned = || lab.device.counters().pinned_bytes - before.pinned_bytes;
     assert_eq!(pinned(), 4096);
-    // The completion of a later request tells of the invalidation, too.
+    // The completion of a later request implies the invalidation, too.
     two.qp
         .post_send(&[
             SendRequest::new(1, Operation::Invalidate { window: &window }).unsignalled(),
@@ -159,7 +159,7 @@ fn objects_may_be_dropped_in_any_order() {
     assert_eq!((kernel_objects(), descriptors()), before);
 }
 
-/// What the kernel has of each kind of object, by its own count.
+/// The kernel's count of each kind of object.
 fn kernel_objects() -> String {
     let output = Command::new("rdma").args(["resource", "show"]).output().unwrap();
     assert!(output.status.success());
@@ -199,7 +199,7 @@ fn many_connections_leave_nothing_behind() {
             Operation::WriteWithImmediate { from: Source::Inline(b"hello"), to, immediate: 5 };
         one.post_send(&[SendRequest::new(2, hello).unsignalled()]).unwrap();
         assert_eq!(wait(&cq).immediate, Some(5));
-        // The rest of the receives goes unused, the send's completion untaken.
+        // The remaining receives stay unused, the send's completion unread.
         drop((one, ring, two, window));
         while cq.poll(&mut [Completion::EMPTY; 16]).unwrap() > 0 {}
     };
@@ -219,7 +219,7 @@ fn many_connections_leave_nothing_behind() {
     println!("  {connects} connections");
 }
 
-/// The argument that makes this program register more than it may, and say why it can't.
+/// The argument that makes this program register more memory than it may, and print the error.
 pub const MEMLOCK_CHILD: &str = "memlock-child";
 
 pub fn memlock_child() {
@@ -235,7 +235,7 @@ pub fn memlock_child() {
 }
 
 fn too_little_lockable_memory() {
-    // Root may pin as much as it wants, so the child is nobody.
+    // Root may pin without limit, so the child has no privileges.
     let output = Command::new("prlimit")
         .arg("--memlock=65536:65536")
         .arg(std::env::current_exe().unwrap())

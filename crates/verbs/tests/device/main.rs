@@ -1,7 +1,7 @@
-//! What needs an RDMA device: run by scripts/lab in a guest with Soft-RoCE, on the first active port.
+//! Tests that need an RDMA device. scripts/lab runs them in a guest with Soft-RoCE, on the first active port.
 //!
-//! A program rather than a test target, so that a machine without a device can't pass it by skipping.
-//! `device_tests [PART-OF-A-NAME]`; its last line has the form of `cargo test`'s.
+//! This is a program rather than a test target, so that a machine without a device cannot skip the tests and
+//! pass. `device_tests [PART-OF-A-NAME]`; its last line has the form of `cargo test`'s.
 
 mod completions;
 mod data;

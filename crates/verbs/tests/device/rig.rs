@@ -1,4 +1,4 @@
-//! What the tests begin with: a device, and pairs of connected queue pairs on it.
+//! Fixtures: a device, and pairs of connected queue pairs on it.
 
 use kauri_verbs::{
     Access, Completion, CompletionQueue, ConnectOptions, Device, GidEntry, MemoryRegion, Operation,
@@ -8,7 +8,7 @@ use kauri_verbs::{
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// A test that waits longer has failed.
+/// A longer wait is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const SENDS_MAX: u32 = 64;
 pub const RECEIVES_MAX: u32 = 64;
@@ -48,7 +48,7 @@ impl Lab {
         }
     }
 
-    /// One end, with a completion queue and memory of its own.
+    /// One end, with its own completion queue and memory.
     pub fn end(&self, key: u64) -> End {
         let cq = CompletionQueue::new(&self.device, SENDS_MAX + RECEIVES_MAX, true).unwrap();
         let options = QueuePairOptions { key, ..self.options() };
@@ -71,7 +71,7 @@ pub fn connect(one: &QueuePair, other: &QueuePair, options: &ConnectOptions) {
     other.connect(&one.endpoint(), options).unwrap();
 }
 
-/// Gives a dead peer up soon.
+/// Options that give up a dead peer soon.
 pub fn impatient() -> ConnectOptions {
     ConnectOptions { ack_timeout: 10, retries: 2, receiver_retries: 1, ..Default::default() }
 }
@@ -88,7 +88,7 @@ impl End {
         wait(&self.cq)
     }
 
-    /// The next completion, which is a success.
+    /// The next completion, which must be a success.
     pub fn done(&self) -> Completion {
         let completion = self.wait();
         assert_eq!(completion.status, Status::Success, "{completion:?}");
@@ -101,7 +101,7 @@ impl End {
         self.wait()
     }
 
-    /// Writes bytes that lie at the beginning of its region to the peer.
+    /// Writes bytes at the beginning of its region to the peer.
     pub fn write(&self, len: usize, to: RemoteAddress) -> Completion {
         let from = Source::Region(self.region.slice(0, len).unwrap());
         self.run(Operation::Write { from, to })
@@ -121,7 +121,7 @@ pub fn wait(cq: &CompletionQueue) -> Completion {
     out[0]
 }
 
-/// Repeats until it is so.
+/// Polls until the condition holds.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
@@ -130,7 +130,7 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes that tell their place.
+/// Bytes that encode their positions.
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251 + 7) as u8).collect()
 }

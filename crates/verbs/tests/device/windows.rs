@@ -1,4 +1,4 @@
-//! Windows let one peer in, for as long as they are bound.
+//! A memory window admits one peer, for as long as it is bound.
 
 use crate::rig::{End, Lab, pattern};
 use kauri_verbs::{
@@ -18,7 +18,7 @@ pub const TESTS: &[crate::Test] = &[
     ("a_window_ends_with_its_queue_pair", a_window_ends_with_its_queue_pair),
 ];
 
-/// Binds a window to 4096 bytes at 4096 of the end's region, and waits until it is.
+/// Binds a window to 4096 bytes at offset 4096 of the end's region, and waits for the binding.
 fn bind(end: &End, window: &MemoryWindow, access: WindowAccess) -> RemoteAddress {
     let slice = end.region.slice(4096, 4096).unwrap();
     let bound = end.run(Operation::BindWindow { window, slice, access });
@@ -53,7 +53,7 @@ fn a_window_lets_its_peer_in() {
 fn a_window_keeps_other_peers_out() {
     let lab = Lab::new();
     let (_one, two) = lab.pair();
-    // Of the same protection domain, on the same device, and with the window's very key.
+    // A peer in the same protection domain, on the same device, with the window's exact key.
     let (mut stranger, theirs) = lab.pair();
     stranger.region.write(0, &[0xff; 64]).unwrap();
     let window = lab.domain.window().unwrap();
@@ -112,7 +112,7 @@ fn a_window_can_be_bound_again_with_another_key() {
         assert_ne!(keys.last(), Some(&to.key));
         keys.push(to.key);
     }
-    // Bound to another queue pair now.
+    // Now bound to another queue pair.
     let (three, four) = lab.pair();
     let to = bind(&four, &window, WindowAccess::Write);
     assert_eq!(three.write(8, to).status, Status::Success);
@@ -147,7 +147,7 @@ fn a_window_is_bound_once_at_a_time() {
     refused(&two, again);
     refused(&four, again);
     refused(&four, Operation::Invalidate { window: &window });
-    // A chain that is refused leaves the window as it was: the first of these was not posted.
+    // A rejected chain leaves the window unchanged: its first request was not posted.
     let twice = [SendRequest::new(1, Operation::Invalidate { window: &window }); 2];
     assert!(two.qp.post_send(&twice).is_err());
     invalidate(&two, &window);

@@ -1,4 +1,4 @@
-//! OP_COMPRESSED: round trips, lying sizes, damaged contents.
+//! OP_COMPRESSED: round trips, wrong sizes, damaged contents.
 
 use kauri_base::ErrorCode;
 use kauri_wire::{Compressed, Compressor, Message, MsgWriter, compress};
@@ -109,7 +109,7 @@ fn damaged_contents_never_panic() {
 
 #[test]
 fn a_small_message_cannot_claim_a_large_allocation() {
-    // Thirty bytes of snappy that claim 40 MB: refused by the ratio alone.
+    // Thirty bytes of snappy that claim 40 MB: rejected by the ratio alone.
     let mut bytes = Vec::new();
     compress(&message(10, noise), Compressor::Snappy, &mut bytes).unwrap();
     bytes.truncate(25);

@@ -1,6 +1,6 @@
-//! Random and mutated messages: nothing panics, whatever is accepted keeps its promises.
+//! Random and mutated messages: no reader panics, and accepted messages keep their guarantees.
 //!
-//! Seeded and bounded by time; a failure prints the seed. `WIRE_FUZZ_SEED` runs one seed alone.
+//! Seeded and bounded by time; a failure prints the seed. `WIRE_FUZZ_SEED` runs one seed only.
 
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
@@ -65,7 +65,7 @@ impl Dice {
                 }
             }
         }
-        // Mostly with a right length, or nothing behind the header would ever be looked at.
+        // Mostly with a right length, because otherwise nothing behind the header would be read.
         if self.below(8) > 0 && bytes.len() >= 4 {
             let length = bytes.len() as i32;
             bytes[..4].copy_from_slice(&length.to_le_bytes());
@@ -73,7 +73,7 @@ impl Dice {
     }
 }
 
-/// Reads everything that a message offers.
+/// Reads all parts of a message.
 fn check(bytes: &[u8]) {
     let Ok((header, message)) = Message::parse(bytes) else { return };
     assert_eq!(header.length as usize, bytes.len());

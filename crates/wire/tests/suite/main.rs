@@ -1,4 +1,4 @@
-//! The protocol's tests, in one program: it is linked once.
+//! Wire protocol tests, in one program so that it is linked once.
 
 mod compressed;
 mod fuzz;

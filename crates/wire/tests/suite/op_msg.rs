@@ -1,4 +1,4 @@
-//! OP_MSG as clients send it, and as no client should.
+//! Valid OP_MSG messages, and malformed ones.
 
 use kauri_base::ErrorCode;
 use kauri_wire::{Message, MsgWriter, OpMsg, begin_msg_of, flags, flags_of, is_connection_fatal};

@@ -1,5 +1,5 @@
-//! The Rust `mongodb` driver against a running server (`KAURI_URI`). Each test has a database of its
-//! own, dropped at its end.
+//! The Rust `mongodb` driver against a running server (`KAURI_URI`). Each test has its own database, dropped at
+//! its end.
 
 use mongodb::IndexModel;
 use mongodb::bson::{Bson, DateTime, Decimal128, Document, Regex, Timestamp, doc, oid::ObjectId};
@@ -39,7 +39,7 @@ fn uri() -> String {
     std::env::var("KAURI_URI").expect("KAURI_URI is set by the script that runs this")
 }
 
-/// The server's code in an error, of a command or of a write.
+/// The server's error code, of a command or of a write.
 fn code(error: &Error) -> Option<i32> {
     match error.kind.as_ref() {
         ErrorKind::Command(e) => Some(e.code),
@@ -59,7 +59,7 @@ fn all(docs: impl Iterator<Item = Result<Document>>) -> Result<Vec<Document>> {
 }
 
 #[test]
-fn hello_tells_the_wire_versions() -> Result {
+fn hello_reports_the_wire_versions() -> Result {
     let s = Scratch::new("hello")?;
     let hello = s.1.run_command(doc! { "hello": 1 }).run()?;
     assert_eq!(hello.get_i32("maxWireVersion").ok(), Some(25));
@@ -149,7 +149,7 @@ fn updates() -> Result {
 }
 
 #[test]
-fn an_upsert_tells_the_id() -> Result {
+fn an_upsert_returns_the_id() -> Result {
     let s = Scratch::new("upsert")?;
     let update = doc! { "$setOnInsert": { "v": 1 } };
     let result = s.c().update_one(doc! { "_id": "k" }, update).upsert(true).run()?;
@@ -231,7 +231,7 @@ fn sessions_and_killed_cursors() -> Result {
 }
 
 #[test]
-fn a_tailable_cursor_sees_what_comes() -> Result {
+fn a_tailable_cursor_returns_later_inserts() -> Result {
     let s = Scratch::new("tailable")?;
     s.1.create_collection("c").capped(true).size(100_000).run()?;
     s.c().insert_one(doc! { "_id": 1 }).run()?;

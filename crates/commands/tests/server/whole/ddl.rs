@@ -1,4 +1,4 @@
-//! What goes on beside the reads: indexes come and go, names change hands.
+//! DDL concurrent with the reads: indexes are created and dropped, collections exchange names.
 
 use super::run::{Actor, Run};
 use super::swapped::documents;
@@ -16,7 +16,7 @@ fn create_index(collection: &str, field: &'static str) -> DocBuf {
     doc! { "createIndexes" => collection, "indexes" => array![index(field)] }
 }
 
-/// Changes the indexes of a collection that no name is taken from.
+/// Changes the indexes of a collection whose name does not change.
 pub fn indexes(run: &Run, actor: &Actor) {
     let all = [(stable::NAME, ["a", "b"]), writers::UPDATED, writers::UPSERTED, writers::DELETED];
     let (collection, fields) = all[actor.dice(all.len() as u64) as usize];
@@ -72,7 +72,7 @@ pub fn outs(run: &Run, actor: &Actor) {
     run.swapped.out.end(generation);
 }
 
-/// A collection is dropped, and made again with the first insert.
+/// Drops a collection and recreates it by the first insert.
 pub fn recreations(run: &Run, actor: &Actor) {
     let generation = run.swapped.recreated.begin();
     run.change(actor, &doc! { "drop" => "recreated" }, &[]);

@@ -1,11 +1,11 @@
-//! Readers and writers beside drops and builds of indexes, `reIndex`, swaps of names, `$out`, and
-//! collections that are dropped and made again: every result is whole, or an error that MongoDB has.
+//! Concurrent reads, writes and DDL: index drops and builds, `reIndex`, swaps of names, `$out`, dropping and
+//! recreating collections. Every result is complete, or it is an error that MongoDB has.
 //!
-//! What a read may give is known: some collections never change but for their indexes (`stable`), some are
-//! of one generation as a whole (`swapped`), and of some each document has one writer that keeps count
-//! (`writers`). All run on a server with several workers, on real threads, from seeded numbers.
+//! The expected results are known. Some collections never change except for their indexes (`stable`). Some have
+//! one generation as a whole (`swapped`). In others each document has one writer that counts its changes
+//! (`writers`). All run on real threads, on a server with several workers, from seeded numbers.
 //!
-//! `KAURI_READS` asks for so many reads, `KAURI_SEED` for other numbers.
+//! `KAURI_READS` sets the number of reads, `KAURI_SEED` the seed.
 
 mod ddl;
 mod run;
@@ -20,7 +20,7 @@ use run::Run;
 use std::sync::Arc;
 
 const SEED: u64 = 30;
-/// Reads of the ordinary run, on each engine.
+/// Number of reads of the ordinary run, on each engine.
 const READS: u64 = 4_000;
 
 fn number(name: &str, default: u64) -> u64 {

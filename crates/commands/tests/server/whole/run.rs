@@ -1,4 +1,4 @@
-//! The threads, and what each of them may get as an answer.
+//! The threads of a run, and the replies that each of them accepts.
 
 use crate::common::{Client, TestClock, TestServer, at, code_of, cursor_id, first_batch, show};
 use kauri_base::RandomSource;
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 /// `QueryPlanKilled`.
 const KILLED: i64 = 175;
-/// Longer than a slice of time: an operation that is at work then lets others have turns.
+/// Longer than a time slice, so that a running operation yields.
 const STEP: Duration = Duration::from_millis(6);
 
-/// Something that a thread does over and over.
+/// The action that a thread repeats.
 pub type Step = fn(&Run, &Actor);
 
-/// One thread's connection and numbers.
+/// One thread's connection and random numbers.
 pub struct Actor {
     pub client: Client,
     random: SeededRandom,
@@ -39,7 +39,7 @@ pub struct Run {
     reads: AtomicU64,
     /// Reads whose cursor had given rows when it was killed.
     killed: AtomicU64,
-    /// Commands that could not be planned, however often.
+    /// Commands whose planning failed on every attempt.
     gave_up: AtomicU64,
     changes: AtomicU64,
     stop: AtomicBool,
@@ -47,7 +47,7 @@ pub struct Run {
     pub written: Mutex<super::writers::Model>,
 }
 
-/// Ends the others when a thread fails.
+/// Stops the other threads when a thread fails.
 struct StopAll<'r>(&'r AtomicBool);
 
 impl Drop for StopAll<'_> {
@@ -80,7 +80,7 @@ impl Run {
         (self.connect)()
     }
 
-    /// Runs them all, each on a thread of its own, until the first of the groups has read enough.
+    /// Runs all steps, each on its own thread, until the readers have done enough reads.
     pub fn all(&self, readers: &[Step], others: &[Step]) {
         let actor = |number: usize| Actor {
             client: self.client(),
@@ -119,13 +119,13 @@ impl Run {
         });
     }
 
-    /// A command's reply, whatever it says. Time passes.
+    /// A command's reply, successful or not. Advances the time.
     pub fn answer(&self, actor: &Actor, command: &DocBuf) -> DocBuf {
         self.clock.advance(STEP);
         actor.client.run(command)
     }
 
-    /// A reply that has to be there; `None` if no plan lasted.
+    /// A reply that must succeed; `None` if every plan was killed.
     #[track_caller]
     pub fn read(&self, actor: &Actor, command: &DocBuf) -> Option<DocBuf> {
         let reply = self.answer(actor, command);
@@ -166,13 +166,13 @@ impl Run {
         Some(rows)
     }
 
-    /// A change of a definition that succeeds, or fails with one of these codes. Whether it succeeded.
+    /// A definition change that succeeds or fails with one of these codes. Returns whether it succeeded.
     #[track_caller]
     pub fn change(&self, actor: &Actor, command: &DocBuf, codes: &[i64]) -> bool {
         self.change_on(&actor.client, command, codes)
     }
 
-    /// The same by this connection.
+    /// The same on this connection.
     #[track_caller]
     pub fn change_on(&self, client: &Client, command: &DocBuf, codes: &[i64]) -> bool {
         self.clock.advance(STEP);
@@ -183,7 +183,7 @@ impl Run {
         code == 0
     }
 
-    /// Fails if the run was none: too little happened, or too much was given up.
+    /// Fails if the run proves nothing: too few events, or too many commands given up.
     pub fn report(&self) {
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let (reads, changes) = (load(&self.reads), load(&self.changes));

@@ -1,4 +1,4 @@
-//! Documents that never change, whose indexes come and go.
+//! Documents that never change, while their indexes are created and dropped.
 
 use super::run::{Actor, Run};
 use crate::common::number;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// The collection.
 pub const NAME: &str = "stable";
 const DOCS: i64 = 300;
-/// Values of `a`, each as often.
+/// Number of values of `a`, all equally frequent.
 const A: i64 = 12;
 
 pub fn load(run: &Run) {
@@ -20,7 +20,7 @@ pub fn load(run: &Run) {
     client.insert("one", [doc! { "_id" => 0i64, "x" => 5i64 }]);
 }
 
-/// What a range of one of the fields gives.
+/// The result of a range over one of the fields.
 struct Range {
     field: &'static str,
     low: i64,

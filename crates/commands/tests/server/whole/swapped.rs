@@ -1,5 +1,5 @@
-//! Collections that are replaced as a whole: by `renameCollection`, `$out`, `convertToCapped`, and dropped
-//! and made again. Their documents are of one generation, which tells how many there are.
+//! Collections replaced as a whole by `renameCollection`, `$out`, `convertToCapped`, or by dropping and
+//! recreating them. All documents of a collection have one generation, which determines their number.
 
 use super::run::{Actor, Run};
 use crate::common::{number, show};
@@ -7,12 +7,12 @@ use kauri_bson::{DocBuf, Value, array, doc};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which generation a name has.
+/// The generation of a name.
 #[derive(Default)]
 pub struct Generation {
-    /// The newest that may be there.
+    /// The newest generation that may be visible.
     begun: AtomicU64,
-    /// The oldest that may be there.
+    /// The oldest generation that may be visible.
     done: AtomicU64,
 }
 
@@ -23,7 +23,7 @@ pub struct Generations {
     pub recreated: Generation,
 }
 
-/// Its names, and whether it may be gone for a moment.
+/// The names, and whether each may be absent for a moment.
 const NAMES: [(&str, bool); 3] = [("renamed", false), ("out", false), ("recreated", true)];
 
 impl Generations {
@@ -37,12 +37,12 @@ impl Generations {
 }
 
 impl Generation {
-    /// A new one is about to come.
+    /// Begins a new generation.
     pub fn begin(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// It has come.
+    /// Ends it: the generation is visible.
     pub fn end(&self, generation: u64) {
         self.done.store(generation, Ordering::SeqCst);
     }
@@ -80,7 +80,7 @@ pub fn load(run: &Run) {
     }
 }
 
-/// What a read has to agree with.
+/// The expected result of a read.
 struct Expected<'r> {
     name: &'static str,
     may_be_gone: bool,
@@ -89,7 +89,7 @@ struct Expected<'r> {
 }
 
 impl Expected<'_> {
-    /// The generation of all these documents, of which there are as many as it has.
+    /// The generation of these documents, which must be complete.
     #[track_caller]
     fn whole(&self, docs: &[DocBuf], what: &DocBuf) {
         if docs.is_empty() {
@@ -106,8 +106,8 @@ impl Expected<'_> {
         self.current(generation);
     }
 
-    /// Whether a generation may be found with so many documents: with all, unless it was not there yet when
-    /// the read began and comes by inserts under the name itself.
+    /// Whether a read may find this many documents of a generation. It must find all, unless the generation
+    /// began after the read and is made by inserts under the name itself.
     fn has(&self, generation: u64, n: u64) -> bool {
         let is_coming = self.may_be_gone && generation > self.oldest;
         n == size(generation) || is_coming && n < size(generation)
@@ -119,7 +119,7 @@ impl Expected<'_> {
         assert!(possible.contains(&generation), "{}: {generation} of {possible:?}", self.name);
     }
 
-    /// A number of documents that one of the possible generations has.
+    /// Checks that one of the possible generations has this many documents.
     #[track_caller]
     fn counts(&self, n: u64, what: &DocBuf) {
         let gone = n == 0 && self.may_be_gone;
@@ -202,7 +202,7 @@ fn found(row: &DocBuf) -> Vec<DocBuf> {
     found.as_array().unwrap().iter().map(|e| e.as_doc().unwrap().to_buf()).collect()
 }
 
-/// One document beside which others are looked up.
+/// One document, with the joined documents beside it.
 fn beside(run: &Run, actor: &Actor, stage: DocBuf) -> Option<(DocBuf, Vec<DocBuf>)> {
     let command = aggregate("one", actor, array![stage]);
     let rows = run.rows(actor, &command)?;

@@ -1,4 +1,4 @@
-//! Documents that are changed by one writer each, who keeps count, while their indexes come and go.
+//! Documents changed by one writer each, which counts its changes, while their indexes are created and dropped.
 
 use super::run::{Actor, Run};
 use crate::common::{at, first_batch, number, show};
@@ -12,7 +12,7 @@ pub const DELETED: (&str, [&str; 2]) = ("deleted", ["round", "i"]);
 const GROUPS: i64 = 6;
 const PER_GROUP: i64 = 25;
 
-/// What the writers have done.
+/// The effects of the writers.
 #[derive(Default)]
 pub struct Model {
     /// Updates of all documents of a group.
@@ -34,7 +34,7 @@ pub fn load(run: &Run) {
     client.insert(DELETED.0, [doc! { "_id" => "first", "round" => -1i64, "i" => 0i64 }]);
 }
 
-/// A write that must succeed; its reply.
+/// Runs a write that must succeed; returns its reply.
 #[track_caller]
 fn written(run: &Run, actor: &Actor, command: DocBuf) -> DocBuf {
     let reply = run.answer(actor, &command);
@@ -44,7 +44,7 @@ fn written(run: &Run, actor: &Actor, command: DocBuf) -> DocBuf {
     reply
 }
 
-/// An update of a group, or of one document that is given back.
+/// Updates a group, or one document that is returned.
 pub fn update(run: &Run, actor: &Actor) {
     let (group, i) = (actor.dice(GROUPS as u64) as i64, actor.dice(PER_GROUP as u64) as i64);
     if actor.dice(2) == 0 {
@@ -78,7 +78,7 @@ pub fn update(run: &Run, actor: &Actor) {
     assert_eq!((number(&value, "a"), number(&value, "i"), number(&value, "v")), (group, i, *v));
 }
 
-/// An upsert of a key that is there, or of a new one.
+/// Upserts an existing or a new key.
 pub fn upsert(run: &Run, actor: &Actor) {
     let count = run.written.lock().unwrap().keys.len() as u64;
     let is_new = count == 0 || actor.dice(4) == 0;
@@ -109,7 +109,7 @@ pub fn upsert(run: &Run, actor: &Actor) {
     *run.written.lock().unwrap().keys.entry(key).or_default() += 1;
 }
 
-/// A round of documents comes and goes.
+/// Inserts and deletes a round of documents.
 pub fn delete(run: &Run, actor: &Actor) {
     const DOCS: i64 = 30;
     let round = {
@@ -129,7 +129,7 @@ pub fn delete(run: &Run, actor: &Actor) {
     }
 }
 
-/// Nothing was lost, nothing is there twice.
+/// Checks that no document was lost or duplicated.
 pub fn check(run: &Run) {
     let client = run.client();
     let model = run.written.lock().unwrap();

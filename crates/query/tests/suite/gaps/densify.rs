@@ -35,7 +35,7 @@ fn explicit_bounds_leave_out_the_upper_one_and_make_documents_without_input() {
     assert_eq!(column(&run(&[], &[densify(range())]).unwrap(), "v"), values([0, 2, 4]));
     let found = run(&docs(&[-3, 1, 4, 11]), &[densify(range())]).unwrap();
     assert_eq!(column(&found, "v"), values([-3, 0, 1, 2, 4, 11]));
-    // No partition is known without a document.
+    // Without documents there are no partitions.
     assert!(run(&[], &[of_partitions(range())]).unwrap().is_empty());
 }
 
@@ -77,13 +77,13 @@ fn documents_without_a_value_pass() {
 }
 
 #[test]
-fn dates_go_by_units_and_months_end_where_they_do() {
+fn dates_step_by_units_and_months_keep_their_ends() {
     let date = |days: i64| Value::DateTime(days * DAY_MS);
     let docs = [doc! { "v" => date(0) }, doc! { "v" => date(3) }];
     let days = doc! { "step" => 1, "unit" => "day", "bounds" => "full" };
     let found = run(&docs, &[densify(days)]).unwrap();
     assert_eq!(column(&found, "v"), [0, 1, 2, 3].map(date));
-    // From January 31st: February 28th, and from there March 28th.
+    // From January 31st: February 28th, and then March 28th.
     let months = doc! { "step" => 1, "unit" => "month", "bounds" => array![date(30), date(100)] };
     let found = run(&[], &[densify(months)]).unwrap();
     assert_eq!(column(&found, "v"), [30, 58, 86].map(date));
@@ -96,7 +96,7 @@ fn the_last_document_that_is_met_gives_the_type() {
     let found = run(&docs, &[densify(doc! { "step" => 1, "bounds" => "full" })]).unwrap();
     let types: Vec<_> = column(&found, "v").iter().map(Value::type_name).collect();
     assert_eq!(types, ["decimal", "decimal", "double", "double", "decimal"]);
-    // Sums of tenths miss a half by a little; it is not made beside the document.
+    // A sum of tenths misses a half slightly; no row is generated beside the existing document.
     let docs = [0.0, 0.5, 0.8].map(|v| doc! { "v" => Value::Double(v) });
     let tenths = Value::Decimal128(Decimal128::parse("0.1").unwrap());
     let found = run(&docs, &[densify(doc! { "step" => tenths, "bounds" => "full" })]).unwrap();
@@ -113,7 +113,7 @@ fn fields_within_fields_are_made() {
 }
 
 #[test]
-fn it_stands_for_a_sort_and_itself() {
+fn densify_explains_as_a_sort_and_itself() {
     let range = doc! { "step" => 1, "bounds" => "partition" };
     let expected = [
         doc! { "$sort" => doc! { "sortKey" => doc! { "p" => 1, "v" => 1 } } },
@@ -136,13 +136,13 @@ fn documents_and_memory_are_bounded() {
     };
     assert_eq!(made(&[], densify(range(11)), 10), 5897900);
     assert_eq!(made(&[], densify(range(10)), 10), 0);
-    // Partitions count together, documents that are there don't.
+    // All partitions count together; existing documents do not count.
     let docs = [("a", 0), ("b", 0), ("a", 5)].map(|(p, v)| doc! { "p" => p, "v" => v });
     assert_eq!(made(&docs, of_partitions(range(10)), 17), 0);
     assert_eq!(made(&docs, of_partitions(range(10)), 16), 5897900);
     let default = run_within(&[], &[densify(range(500_001))], |_| {}, Flow::Continue);
     assert_eq!(code(default), 5897900);
-    // A step that leads nowhere ends, too.
+    // A step that does not change the value ends, too.
     let docs = [1e300, 2e300].map(|v| doc! { "v" => Value::Double(v) });
     assert_eq!(
         code(run_within(

@@ -1,4 +1,4 @@
-//! What is refused, with MongoDB's codes.
+//! Rejected specifications, with MongoDB's codes.
 
 use super::{DAY_MS, code, parsed, run};
 use kauri_bson::{Decimal128, DocBuf, Value, array, doc};

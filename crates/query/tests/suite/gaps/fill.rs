@@ -45,7 +45,7 @@ fn gaps_take_the_last_value_a_value_between_or_a_given_one() {
 }
 
 #[test]
-fn it_stands_for_windows_and_additions() {
+fn fill_explains_as_windows_and_added_fields() {
     let output = doc! {
         "v" => doc! { "method" => "linear" },
         "w" => doc! { "value" => 5 },
@@ -68,7 +68,7 @@ fn it_stands_for_windows_and_additions() {
 }
 
 #[test]
-fn what_densify_makes_is_filled() {
+fn rows_made_by_densify_are_filled() {
     let docs = [(0, 10.0), (4, 30.0)].map(|(t, v)| doc! { "t" => t, "v" => Value::Double(v) });
     let stages = [
         doc! { "$densify" => doc! { "field" => "t", "range" => doc! { "step" => 1, "bounds" => "full" } } },

@@ -1,5 +1,5 @@
-//! `$densify`, `$fill`, and the window functions that look at the way from one row to the next: by examples, by
-//! their errors, and against naive references on random rows.
+//! `$densify`, `$fill`, and the window functions that depend on the distance between rows. They are tested by
+//! examples, by their errors, and against naive references on random rows.
 
 mod densify;
 mod errors;
@@ -68,7 +68,7 @@ fn run_within(
     }
 }
 
-/// A clock that counts how often it is looked at.
+/// A clock that counts its reads.
 #[derive(Default)]
 struct Looks(AtomicU64);
 
@@ -82,7 +82,7 @@ impl Clock for Looks {
     }
 }
 
-/// How much work the stages do: so often they look at the time.
+/// The work of the stages, measured in reads of the clock.
 fn looks(docs: &[DocBuf], stages: &[DocBuf]) -> u64 {
     let clock = Arc::new(Looks::default());
     let state = Arc::new(OperationState::new(1));
@@ -91,7 +91,7 @@ fn looks(docs: &[DocBuf], stages: &[DocBuf]) -> u64 {
     clock.0.load(Ordering::Relaxed)
 }
 
-/// What the stages give: the same in one go and stopped after each row.
+/// The result of the stages, the same at once and stopped after each row.
 fn run(docs: &[DocBuf], stages: &[DocBuf]) -> Result<Vec<DocBuf>> {
     let all = run_within(docs, stages, |_| {}, Flow::Continue);
     assert_eq!(all, run_within(docs, stages, |_| {}, Flow::Stop));
@@ -119,7 +119,7 @@ impl Choice {
     }
 }
 
-/// Runs so many seeds, or the one of `KAURI_SEED`.
+/// Runs this many seeds, or only that of `KAURI_SEED`.
 fn seeds(count: u64, check: impl Fn(u64)) {
     match std::env::var("KAURI_SEED") {
         Ok(seed) => check(seed.parse().expect("KAURI_SEED is a number")),

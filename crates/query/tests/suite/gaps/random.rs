@@ -1,4 +1,4 @@
-//! Random rows: what the stages give is what naive references give. `KAURI_SEED` repeats one case.
+//! Random rows: the stages agree with naive references. `KAURI_SEED` repeats one case.
 
 use super::{Choice, column, run, seeds};
 use kauri_base::clock::SeededRandom;
@@ -6,7 +6,7 @@ use kauri_bson::{DocBuf, Value, array, compare, doc};
 
 const CASES: u64 = 1500;
 
-/// A document of `$densify`: its partition's value and its own, in halves.
+/// A document of `$densify`: its partition's value and its own value, in halves.
 #[derive(Clone, Debug)]
 struct Row {
     partition: Option<u64>,
@@ -62,7 +62,7 @@ impl Case {
         doc! { "$densify" => doc! { "field" => "v", "partitionByFields" => by, "range" => range } }
     }
 
-    /// All values of each partition, those that are made included.
+    /// All values of each partition, including the generated ones.
     fn expected(&self) -> Vec<(Option<u64>, i64)> {
         let valued: Vec<(Option<u64>, i64)> = (self.rows.iter())
             .filter_map(|row| Some((row.partition.filter(|_| self.partitioned), row.halves?)))
@@ -144,7 +144,7 @@ fn densified_rows_are_those_of_the_reference() {
     });
 }
 
-/// Rows of window functions: where they are, and their values.
+/// Rows of window functions: their positions and values.
 fn window_rows(choice: &Choice) -> Vec<(i64, Option<f64>)> {
     let mut x = 0;
     (0..choice.below(12))
@@ -175,7 +175,7 @@ fn check(seed: u64, found: Vec<Option<f64>>, expected: Vec<Option<f64>>) {
     assert!(is_right, "KAURI_SEED={seed}: {found:?}, not {expected:?}");
 }
 
-/// The rows of the window of each row, by documents or by range.
+/// The rows in the window of each row, by documents or by range.
 fn frames(choice: &Choice, rows: &[(i64, Option<f64>)]) -> (DocBuf, Vec<Vec<(i64, Option<f64>)>>) {
     let low = choice.below(7) as i64 - 4;
     let high = low + choice.below(6) as i64;
@@ -251,7 +251,7 @@ fn averages_and_lines_are_those_of_the_reference() {
 }
 
 #[test]
-fn partitions_are_told_apart_as_in_the_comparison_order() {
+fn partitions_follow_the_comparison_order() {
     let docs = [
         doc! { "p" => 1, "v" => 0 },
         doc! { "p" => 1.0, "v" => 2 },

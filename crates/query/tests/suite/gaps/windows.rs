@@ -42,7 +42,7 @@ fn derivatives_of_windows() {
     assert!(equal(&of(&ints(&rows), 1, range), &doubles([NULL, 2.0, 1.0, NULL])));
     let beyond = window(doc! { "documents" => array![5, 6] });
     assert!(equal(&of(&ints(&rows), 1, beyond), &doubles([NULL; 4])));
-    // Rows at the same place, and rows without a value.
+    // Rows at the same position, and rows without a value.
     assert!(equal(&of(&ints(&[(1, 5), (1, 9)]), 1, before()), &doubles([NULL, NULL])));
     let gap = [(Value::Int32(1), Value::Int32(5)), (Value::Int32(2), Value::Null)];
     assert!(equal(&of(&gap, 1, before()), &doubles([NULL, NULL])));
@@ -133,7 +133,7 @@ fn lines_through_gaps() {
     assert_eq!(of(&decimals, 1, fill())[1], Value::Decimal128(Decimal128::from(3)));
 }
 
-/// The end of a gap is looked for once, not for each row in it.
+/// The end of a gap is searched once, not for each row in the gap.
 #[test]
 fn the_work_of_a_line_grows_with_its_rows() {
     let work = |rows: i32| {
@@ -160,14 +160,14 @@ fn deviations_of_frames_whose_start_moves() {
     let numbers = rows(&[1.into(), 3.into(), 3.into(), Value::Null, Value::Null]);
     let [zero, one] = [Value::Double(0.0), Value::Double(1.0)];
     let int = Value::Int32(0);
-    // Of one number it is an int, of none null.
+    // Of one number the result is an int, of none null.
     let expected = [int.clone(), one.clone(), zero.clone(), int, Value::Null];
     let found = of(&numbers, 1, moving());
     assert!(equal(&found, &expected));
     let types = |values: &[Value<'static>]| values.iter().map(Value::ty).collect::<Vec<_>>();
     assert_eq!(types(&found), types(&expected));
     assert_eq!(types(&of(&numbers, 1, growing()))[0], zero.ty());
-    // What is not finite makes it null while it is in the frame.
+    // A non-finite value makes the result null while it is in the frame.
     for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let some = rows(&[odd.into(), 1.into(), 3.into()]);
         let expected = [Value::Null, Value::Null, one.clone()];

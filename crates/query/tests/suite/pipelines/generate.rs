@@ -1,4 +1,4 @@
-//! Random pipelines, over documents that the matcher's tests generate too.
+//! Random pipelines over documents from the matcher's generator.
 
 use crate::generate::Generator;
 use bson::{Bson, Document, bson, doc};
@@ -9,7 +9,7 @@ use std::fmt;
 pub struct Case {
     /// The collection that the pipeline reads.
     pub docs: Vec<Document>,
-    /// The other one, `f`.
+    /// The other collection, `f`.
     pub foreign: Vec<Document>,
     /// Whether `f` has an index on `a`.
     pub foreign_index: bool,
@@ -43,7 +43,7 @@ struct Stages {
     joins: bool,
 }
 
-/// Paths without positions: what those mean differs from stage to stage.
+/// Paths without positions: their meaning differs between stages.
 const PATHS: [&str; 9] = ["a", "b", "c", "n", "a.b", "b.a", "a.a", "b.c", "_id"];
 const NEW: [&str; 4] = ["a", "b", "x", "y"];
 
@@ -72,7 +72,7 @@ impl Stages {
         (0..self.below(most + 1)).map(doc).collect()
     }
 
-    /// What sums are made of: exact however they are added.
+    /// Operands of sums, which are exact in any order of addition.
     fn number(&self) -> Bson {
         let n = self.below(6) as i32 - 2;
         match self.below(9) {
@@ -91,7 +91,7 @@ impl Stages {
             let is_graph = stage.contains_key("$graphLookup");
             stages.push(stage);
             if is_graph {
-                // The order in which documents are reached is nobody's promise.
+                // The order in which documents are reached is not defined.
                 let sorted = doc! { "$sortArray": { "input": "$x", "sortBy": { "_id": 1 } } };
                 stages.push(doc! { "$addFields": { "x": sorted } });
             }
@@ -137,7 +137,7 @@ impl Stages {
         self.g.filter(1)
     }
 
-    /// A literal that no stage takes for something else.
+    /// A literal that no stage interprets as anything else.
     fn literal(&self) -> Bson {
         let value = match self.below(4) {
             0 => Bson::Array(vec![Bson::Int32(self.below(3) as i32), Bson::Null]),
@@ -170,7 +170,7 @@ impl Stages {
         }
     }
 
-    /// One that is not a list, which some places take for a list of arguments.
+    /// An expression that is not a list; some places take a list as a list of arguments.
     fn single(&self, depth: u32) -> Bson {
         loop {
             match self.expression(depth) {
@@ -268,7 +268,7 @@ impl Stages {
         Bson::Document(spec)
     }
 
-    /// An expression that gives a document.
+    /// An expression that returns a document.
     fn root(&self) -> Bson {
         match self.below(3) {
             0 => {
@@ -361,7 +361,7 @@ impl Stages {
             spec.insert("localField", self.g.pick(&["a", "b", "n", "a.b", "_id", "c"]));
             spec.insert("foreignField", self.g.pick(&["a", "a", "b", "n", "a.b", "_id"]));
         }
-        // The order in which documents are found is nobody's promise.
+        // The order in which documents are found is not defined.
         let mut stages = vec![doc! { "$sort": { "_id": 1 } }];
         if !by_fields || self.below(2) == 0 {
             spec.insert("let", doc! { "v": self.expression(1) });

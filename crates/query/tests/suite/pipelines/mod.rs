@@ -1,6 +1,6 @@
-//! Random pipelines over random documents: what comes out is what a naive reference gives, with
-//! stages moved and merged or as they were written, in one go or row by row, over a catalog or over rows from
-//! elsewhere. `KAURI_SEED` repeats one case.
+//! Random pipelines over random documents agree with a naive reference. Each pipeline runs optimised and as
+//! written, at once and row by row, over a catalog and over rows from a remote source. `KAURI_SEED` repeats one
+//! case.
 
 mod generate;
 mod naive;
@@ -16,9 +16,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const CASES: u64 = 40_000;
 const SEED: u64 = 0x7069_7065_6c69_6e65;
 
-/// What comes of a case where it is not what it should be.
+/// The difference between the result and the reference, if any.
 fn difference(case: &Case) -> Option<String> {
-    // Sorting by two arrays at once is an error; whether it shows depends on the order of stages.
+    // Sorting by two arrays is an error that depends on the order of stages.
     let expected = naive::run(case, &case.pipeline, case.docs.clone()).ok()?;
     let expected: Vec<_> = expected.iter().map(runner::raw).collect();
     for mode in [Mode::AsWritten, Mode::Optimized, Mode::RowByRow, Mode::Remote] {
@@ -66,9 +66,9 @@ fn agree_with_the_reference_on_more() {
     run(1);
 }
 
-/// Cases that give nothing, or fail in the reference, would prove nothing.
+/// Cases without rows, or that fail in the reference, prove nothing.
 #[test]
-fn cases_matter() {
+fn the_generated_cases_are_significant() {
     let (mut some, mut errors, mut stages) = (0, 0, std::collections::BTreeMap::new());
     for n in 0..2000 {
         let case = generate::case(SEED.wrapping_add(n));

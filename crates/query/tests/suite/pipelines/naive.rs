@@ -1,4 +1,4 @@
-//! Pipelines over owned documents, stage after stage, each in the plainest way.
+//! A naive reference: pipelines over owned documents, stage by stage.
 
 use super::generate::Case;
 use crate::matching;
@@ -7,14 +7,14 @@ use crate::mutation::project;
 use bson::{Bson, Document, doc};
 use std::cmp::Ordering;
 
-/// What the reference does not judge: an error that shows or not by the order of stages, or sums
-/// that depend on how they are added.
+/// Cases outside the reference: an error that depends on the order of stages, or sums that depend on the order
+/// of addition.
 #[derive(Debug)]
 pub struct Unjudged;
 
 type Docs = Result<Vec<Document>, Unjudged>;
 
-/// The value of `$$v`, where there is one.
+/// The value of `$$v`, if it is defined.
 type Vars<'v> = Option<&'v Option<Bson>>;
 
 pub fn run(case: &Case, stages: &[Document], docs: Vec<Document>) -> Docs {
@@ -123,7 +123,7 @@ fn truthy(value: &Option<Bson>) -> bool {
     }
 }
 
-/// The order of values of which one may be missing: then it is behind `MinKey` alone.
+/// The order of values, of which one may be missing: a missing value comes directly after `MinKey`.
 fn order(a: &Option<Bson>, b: &Option<Bson>) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => matching::order(a, b),
@@ -197,7 +197,7 @@ fn operator(name: &str, args: &Bson, eval: &dyn Fn(&Bson) -> Option<Bson>) -> Op
     })
 }
 
-/// Documents of an array in the order of their `_id`s, which are numbers.
+/// The documents of an array in the order of their numeric `_id`s.
 fn by_id(array: Bson) -> Bson {
     let Bson::Array(mut items) = array else { panic!("no array: {array:?}") };
     items.sort_by(|a, b| matching::order(id(a), id(b)));
@@ -232,7 +232,7 @@ fn type_name(value: &Option<Bson>) -> &'static str {
     }
 }
 
-/// A path as expressions follow it: into the documents of arrays, one array deep.
+/// A path as expressions resolve it: into the documents of arrays, one array deep.
 fn field(doc: &Document, path: &[&str]) -> Option<Bson> {
     let value = doc.get(path[0])?;
     let rest = &path[1..];
@@ -259,7 +259,7 @@ fn group(docs: &[Document], spec: &Document) -> Docs {
     groups.into_iter().map(|(id, members)| shown(id, &members, spec)).collect()
 }
 
-/// The document of a group.
+/// The output document of a group.
 fn shown(id: Bson, members: &[&Document], spec: &Document) -> Result<Document, Unjudged> {
     let mut shown = doc! { "_id": id };
     for (name, accumulator) in spec.iter().filter(|(name, _)| *name != "_id") {
@@ -303,7 +303,7 @@ fn accumulate(operator: &str, values: Vec<Option<Bson>>) -> Result<Bson, Unjudge
     })
 }
 
-/// The sum as it is shown, as a double, and of how many numbers.
+/// The sum as shown, the sum as a double, and the count of numbers.
 fn sum(values: &[Option<Bson>]) -> Result<(Bson, f64, usize), Unjudged> {
     let (mut sum, mut count, mut widest) = (0.0, 0, 0);
     for value in values.iter().flatten() {
@@ -327,7 +327,7 @@ fn sum(values: &[Option<Bson>]) -> Result<(Bson, f64, usize), Unjudged> {
     Ok((shown, sum, count))
 }
 
-/// Whether it is a number that the reference's comparison, which goes by halves, tells from others.
+/// Whether the reference's comparison, which works in halves, distinguishes the number from others.
 fn is_exact(number: f64) -> bool {
     let small = number.abs() < 1e6 && !(number == 0.0 && number.is_sign_negative());
     small && (number * 2.0).fract() == 0.0
@@ -387,7 +387,7 @@ fn sort(docs: Vec<Document>, spec: &Document) -> Docs {
     Ok(keyed.into_iter().map(|(_, doc)| doc).collect())
 }
 
-/// The values that an index on the path would have.
+/// The values that an index on the path has.
 fn sort_values(value: &Bson, path: &[&str], values: &mut Vec<Bson>, through_array: &mut bool) {
     match (value, path.split_first()) {
         (Bson::Document(doc), Some((name, rest))) => match doc.get(name) {
@@ -449,7 +449,7 @@ fn unwind(doc: &Document, spec: &Bson) -> Vec<Document> {
     }
 }
 
-/// A path through documents only.
+/// The value at a path through documents only.
 fn within<'d>(doc: &'d Document, path: &[&str]) -> Option<&'d Bson> {
     match path {
         [name] => doc.get(name),
@@ -458,7 +458,7 @@ fn within<'d>(doc: &'d Document, path: &[&str]) -> Option<&'d Bson> {
     }
 }
 
-/// Puts a value there, or takes the one that is there away; what is in the way is replaced.
+/// Sets or removes the value at a path; other values on the path are replaced.
 fn set(doc: &mut Document, path: &[&str], value: Option<Bson>) {
     let (name, rest) = path.split_first().expect("a path");
     match (rest.is_empty(), value) {
@@ -500,7 +500,7 @@ fn lookup(case: &Case, doc: &Document, spec: &Document) -> Result<Document, Unju
     Ok(joined)
 }
 
-/// What is left of a document, whose fields paths of the expression begin with.
+/// The result of `$redact` on a document whose fields start the paths of the expression.
 fn redact(doc: &Document, expression: &Bson) -> Option<Document> {
     match evaluate(doc, expression, None)?.as_str()? {
         "$$PRUNE" => None,
@@ -555,7 +555,7 @@ fn windows(docs: Vec<Document>, spec: &Document) -> Docs {
     Ok(all)
 }
 
-/// The rows of a window of documents around the one at `at`.
+/// The rows in a window of documents around the one at `at`.
 fn frame(window: Option<&Bson>, at: usize, count: usize) -> std::ops::Range<usize> {
     let Some(window) = window else { return 0..count };
     let bounds = window.as_document().unwrap().get_array("documents").unwrap();
@@ -604,7 +604,7 @@ fn graph(case: &Case, doc: &Document, spec: &Document) -> Document {
     joined
 }
 
-/// The values that a join goes by: those at the path, each element of arrays.
+/// The values of a join: those at the path, and each element of arrays.
 fn local_values(doc: &Document, path: &[&str], values: &mut Vec<Bson>) {
     let Some(value) = doc.get(path[0]) else { return };
     let rest = &path[1..];

@@ -1,4 +1,4 @@
-//! Pipelines over namespaces whose collections lie elsewhere, as a router's do.
+//! Pipelines over remote collections, as in a router.
 
 use super::runner::{parsed, raw, show};
 use bson::{Document, doc};
@@ -29,7 +29,7 @@ pub struct Elsewhere {
 #[derive(Default)]
 struct Remote {
     docs: Vec<DocBuf>,
-    /// How often they were read.
+    /// Number of reads.
     reads: AtomicUsize,
 }
 
@@ -149,7 +149,7 @@ impl World {
 }
 
 #[test]
-fn rows_from_elsewhere_are_matched_grouped_and_joined() {
+fn remote_rows_are_matched_grouped_and_joined() {
     let world = World::new();
     let joined = [
         doc! { "$match": { "sum": { "$gt": 0 } } },
@@ -182,7 +182,7 @@ fn rows_from_elsewhere_are_matched_grouped_and_joined() {
 }
 
 #[test]
-fn views_lead_to_rows_elsewhere() {
+fn views_read_remote_rows() {
     let world = World::new();
     world.gives("large", &[doc! { "$count": "n" }], &[doc! { "n": 4 }]);
     let from_view = doc! { "from": "large", "localField": "_id", "foreignField": "by", "as": "o" };
@@ -191,7 +191,7 @@ fn views_lead_to_rows_elsewhere() {
 }
 
 #[test]
-fn nothing_is_written_elsewhere() {
+fn writes_to_remote_collections_are_refused() {
     let world = World::new();
     let refused = |result: Result<()>| {
         assert_eq!(result.map_err(|error| error.code()), Err(ErrorCode::IllegalOperation));

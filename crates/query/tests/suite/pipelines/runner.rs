@@ -18,14 +18,14 @@ use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{Backend, Operation, Scope, StorageEngine};
 use std::sync::Arc;
 
-/// How a pipeline is run.
+/// The way in which a pipeline runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     AsWritten,
     Optimized,
-    /// Optimised, and stopped after each row, as a client with batches of one would.
+    /// Optimised, stopped after each row, as for a client with batches of one.
     RowByRow,
-    /// Optimised, over rows that lie elsewhere.
+    /// Optimised, over remote rows.
     Remote,
 }
 
@@ -87,7 +87,7 @@ pub fn parsed(ns: &Namespace, stages: &[Document]) -> Result<Pipeline> {
     parse::parse(stages.as_array().unwrap_or(Doc::EMPTY), &cx)
 }
 
-/// A catalog with the case's documents.
+/// A catalog that holds the case's documents.
 fn stored(op: &mut Operation, backend: &Arc<Backend>, case: &Case) -> Result<Arc<Catalog>> {
     let catalog = Arc::new(Catalog::open(backend)?);
     if case.foreign_index {
@@ -98,7 +98,7 @@ fn stored(op: &mut Operation, backend: &Arc<Backend>, case: &Case) -> Result<Arc
     Ok(catalog)
 }
 
-/// Puts an index on the field that most joins go by, before there are documents.
+/// Creates an index on the field that most joins use, before there are documents.
 fn index(scope: &mut Scope, catalog: &Catalog) {
     let ns = Namespace::new("db", "f").unwrap();
     let (collection, _) = catalog.create_collection(scope, &ns, Default::default(), None).unwrap();

@@ -1,9 +1,9 @@
-//! Makes a case that fails as small as it still fails.
+//! Shrinks a failing case as far as it still fails.
 
 use super::generate::Case;
 use bson::{Bson, Document};
 
-/// Takes away stages, documents and fields for as long as the case fails.
+/// Removes stages, documents and fields for as long as the case fails.
 pub fn shrink(mut case: Case, fails: impl Fn(&Case) -> bool) -> Case {
     loop {
         let Some(smaller) = candidates(&case).find(|smaller| fails(smaller)) else { return case };
@@ -23,7 +23,7 @@ fn candidates(case: &Case) -> impl Iterator<Item = Case> + '_ {
     stages.chain(docs).chain(foreign).chain(unindexed)
 }
 
-/// The documents with one less of them, or one less field in one of them.
+/// The lists with one document less, or with one field less in one document.
 fn without(docs: &[Document]) -> impl Iterator<Item = Vec<Document>> + '_ {
     let whole = (0..docs.len()).map(|at| {
         let mut fewer = docs.to_vec();

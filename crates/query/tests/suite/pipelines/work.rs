@@ -1,4 +1,4 @@
-//! Stages of many fields: what is found out about them takes work that grows with the size, not with its square.
+//! Stages with many fields: the analysis of their fields takes linear work.
 
 use kauri_base::probe::assert_linear;
 use kauri_bson::{Doc, DocBuf, Value, array, doc};
@@ -13,7 +13,7 @@ fn many(count: u32, of: impl Fn(u32) -> Value<'static>) -> DocBuf {
 }
 
 #[test]
-fn what_stages_of_many_fields_read() {
+fn the_field_analysis_of_stages_is_linear() {
     let ns = Namespace::parse("test.c").unwrap();
     let cx = ParseCx::new(&ns, VariableScope::new(), Place::Command);
     let path = |at: u32| Value::from(format!("$p{at}"));

@@ -1,17 +1,17 @@
-//! Random indexes and queries over the documents of the matcher's generator.
+//! Random indexes and queries over documents from the matcher's generator.
 
 use super::naive;
 use crate::generate::Generator;
 use crate::matching;
 use bson::{Bson, Document, Regex, doc};
 
-/// Paths that indexes are made of.
+/// Paths of indexes.
 const INDEXED: [&str; 14] =
     ["a", "b", "c", "a", "b", "a.b", "a.c", "b.a", "b.c", "a.b.c", "a.0", "b.1", "c.a", "c.a.b"];
-/// Paths that are sorted by.
+/// Paths of sorts.
 const SORTED: [&str; 9] = ["a", "b", "c", "a.b", "a.c", "b.a", "c.a", "_id", "a.b.c"];
 
-/// A filter, and the same for the reference, which knows fewer forms.
+/// A filter, and its equivalent for the reference, which knows fewer forms.
 pub struct Filter {
     pub asked: Document,
     plain: Document,
@@ -26,7 +26,7 @@ impl Filter {
     }
 }
 
-/// A query without the means to answer it.
+/// A query, without a plan.
 pub struct Ask {
     pub filter: Filter,
     pub sort: Vec<(String, bool)>,
@@ -44,7 +44,7 @@ impl Ask {
     }
 }
 
-/// An index's specification, which may turn out not to be allowed.
+/// An index's specification, which may be invalid.
 pub fn index(generator: &Generator, number: usize) -> Document {
     let mut key = Document::new();
     for _ in 0..generator.pick(&[1, 1, 1, 2, 2, 3]) {
@@ -72,8 +72,8 @@ fn partial(generator: &Generator) -> Document {
     }
 }
 
-/// A document with few values below arrays and documents, so that conditions on several fields of
-/// an index meet the same one or different ones.
+/// A document with few values below arrays and documents. Conditions on several fields of an index match the
+/// same value or different ones.
 pub fn grid(generator: &Generator) -> Document {
     let small = || generator.below(3) as i32;
     let cell = || doc! { "b": small(), "c": small() };
@@ -91,8 +91,7 @@ pub fn grid(generator: &Generator) -> Document {
     doc
 }
 
-/// A query; `indexed` are the paths that the collection's indexes begin with, `indexes` the paths of
-/// each.
+/// A query. `indexed` has the first path of each of the collection's indexes, `indexes` the paths of each.
 pub fn ask(generator: &Generator, indexed: &[String], indexes: &[Vec<String>]) -> Ask {
     let mut sort: Vec<(String, bool)> = Vec::new();
     if generator.below(2) == 0 {
@@ -118,7 +117,7 @@ pub fn ask(generator: &Generator, indexed: &[String], indexes: &[Vec<String>]) -
     }
 }
 
-/// What an index may answer without a document.
+/// A query that an index may answer without a document.
 fn about_one_field(generator: &Generator, indexed: &[String]) -> Ask {
     let path = generator.pick(indexed);
     let condition = match generator.below(5) {
@@ -182,7 +181,7 @@ fn filter(generator: &Generator, indexed: &[String]) -> Filter {
     let mut plain = asked.clone();
     let mut extra = Vec::new();
     if generator.below(6) == 0 {
-        // Documents are more often about several fields than the generator's filters.
+        // The query filters on several fields more often than the generator's filters do.
         let other = generator.filter(1);
         extra.push((other.clone(), other));
     }
@@ -204,10 +203,10 @@ fn filter(generator: &Generator, indexed: &[String]) -> Filter {
     Filter { asked, plain, expression }
 }
 
-/// A disjunction whose branches indexes may serve, or a list of values for one.
+/// A disjunction whose branches indexes may serve, or a list of values for one index.
 fn about_indexes(generator: &Generator, indexed: &[String]) -> Document {
     let value = || match generator.document().get("a") {
-        // A list takes one for a pattern.
+        // A list interprets it as a pattern.
         None | Some(Bson::RegularExpression(_)) => Bson::Null,
         Some(value) => value.clone(),
     };

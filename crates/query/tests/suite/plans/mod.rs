@@ -1,6 +1,6 @@
-//! Random queries over random collections and indexes: whatever plan answers a query, the answer is
-//! that of a reference which looks at every document, and shares neither matching nor comparison with
-//! what it judges. The same for statements that write, whose documents are compared afterwards.
+//! Random queries over random collections and indexes. Every plan returns the rows of a reference that scans
+//! every document and shares neither matching nor comparison with the planner. Write statements are tested too:
+//! their documents are compared afterwards.
 //!
 //! `KAURI_SEED` repeats the collection that a failure names.
 
@@ -18,7 +18,7 @@ const COLLECTIONS: u64 = 1000;
 const QUERIES: u32 = 52;
 const STATEMENTS: u32 = 8;
 
-/// What a run has come to, so that one that tests nothing fails.
+/// Counters of a run, so that a run without effect fails.
 #[derive(Default, Debug)]
 pub struct Tally {
     queries: u32,

@@ -1,22 +1,22 @@
-//! Slow second opinions on what the planner arranges: the order of rows, what a partial index holds,
-//! `$expr`. Works on owned documents; what a filter matches is the matcher's own reference's to say.
+//! Slow references for the planner: row order, the entries of a partial index, `$expr`. They work on owned
+//! documents. The matcher's own reference decides which documents a filter matches.
 
 use crate::matching::order;
 use bson::{Bson, Document};
 use std::cmp::Ordering;
 
-/// A path's walk: the value that it has come to (`None`: missing) and what is left of the path.
+/// The state of a path's traversal: the current value (`None`: missing) and the remaining path.
 #[derive(Clone)]
 struct Walk<'d> {
     value: Option<&'d Bson>,
     rest: Vec<&'d str>,
     place: Vec<&'d str>,
-    /// An element of an array at the path's end, which is not looked into.
+    /// An array element at the path's end, which is not traversed.
     is_final: bool,
 }
 
-/// The keys that an index of these paths (without positions) has for the document; `None` where two
-/// of them go through different arrays.
+/// The keys of the document in an index of these paths (without positions); `None` if two paths traverse
+/// different arrays.
 pub fn keys(doc: &Document, paths: &[&str]) -> Option<Vec<Vec<Bson>>> {
     let walks = paths.iter().map(|path| {
         let mut parts: Vec<&str> = path.split('.').collect();
@@ -45,7 +45,7 @@ fn expand(mut walks: Vec<Walk<'_>>, out: &mut Vec<Vec<Bson>>) -> bool {
     }
     let items = array.value.and_then(Bson::as_array).map_or(&[][..], Vec::as_slice);
     let within = |item: Option<&'_ Bson>, walk: &Walk<'_>| -> bool {
-        // A path goes on into an element that is a document, and ends at any.
+        // A path continues into an element that is a document, and may end at any element.
         matches!(item, Some(Bson::Document(_))) || walk.rest.is_empty()
     };
     if items.is_empty() {
@@ -73,7 +73,7 @@ fn end_of(walk: &Walk<'_>) -> Bson {
     }
 }
 
-/// The order of two keys under a sort.
+/// The order of two keys in a sort.
 pub fn compare_keys(a: &[Bson], b: &[Bson], descending: &[bool]) -> Ordering {
     let steps = a.iter().zip(b).zip(descending);
     steps.fold(Ordering::Equal, |so_far, ((a, b), descending)| {
@@ -81,14 +81,14 @@ pub fn compare_keys(a: &[Bson], b: &[Bson], descending: &[bool]) -> Ordering {
     })
 }
 
-/// The key that a document is sorted by; `None` where it cannot be sorted.
+/// The sort key of a document; `None` if the document cannot be sorted.
 pub fn sort_key(doc: &Document, sort: &[(String, bool)]) -> Option<Vec<Bson>> {
     let paths: Vec<&str> = sort.iter().map(|(path, _)| path.as_str()).collect();
     let descending: Vec<bool> = sort.iter().map(|(_, descending)| *descending).collect();
     keys(doc, &paths)?.into_iter().min_by(|a, b| compare_keys(a, b, &descending))
 }
 
-/// `{$expr: {op: ["$field", value]}}`: values compare across types, and a missing one is the least.
+/// `{$expr: {op: ["$field", value]}}`: values compare across types, and a missing value is the least.
 pub fn expression(doc: &Document, field: &str, op: &str, value: &Bson) -> bool {
     let found = match doc.get(field) {
         None if *value == Bson::MinKey => Ordering::Greater,
@@ -103,7 +103,7 @@ pub fn expression(doc: &Document, field: &str, op: &str, value: &Bson) -> bool {
     }
 }
 
-/// The value at a path that goes through no arrays.
+/// The value at a path without arrays.
 pub fn value_at(doc: &Document, path: &str) -> Option<Bson> {
     match path.split_once('.') {
         None => doc.get(path).cloned(),

@@ -1,5 +1,5 @@
-//! One query, through the plan that is chosen, each one that was a candidate, each index as a hint,
-//! and the records in both directions.
+//! Runs one query through the chosen plan, each candidate plan, each index as a hint, and the records in both
+//! directions.
 
 use super::ask::{self, Ask};
 use super::{Tally, naive};
@@ -19,13 +19,13 @@ use kauri_storage::Direction;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What must come out.
+/// The expected result.
 struct Expected {
-    /// The documents that match, in the order of the records.
+    /// The matching documents, in record order.
     matching: Vec<Document>,
-    /// Their sort keys in order; none if there is no sort.
+    /// Their sort keys in order; `None` without a sort.
     keys: Option<Vec<Vec<Bson>>>,
-    /// Whether they cannot be sorted.
+    /// Whether the matching documents cannot be sorted.
     unsortable: bool,
 }
 
@@ -68,7 +68,7 @@ fn expected(world: &World, ask: &Ask) -> Expected {
     expected
 }
 
-/// Asks one query in every way.
+/// Runs one query in every way.
 pub fn check(world: &World, generator: &Generator, tally: &mut Tally) {
     let ask = ask::ask(generator, &world.leading_paths(), &world.index_paths());
     let expected = expected(world, &ask);
@@ -96,7 +96,7 @@ pub fn check(world: &World, generator: &Generator, tally: &mut Tally) {
         judge("candidate", world.rows(candidate.into_stage(Some(&collection), &query)), false);
     }
     for index in &collection.indexes {
-        // A hint takes these at their word, which leaves documents out.
+        // A hint uses these although they lack documents.
         if index.definition().sparse || index.definition().partial.is_some() {
             continue;
         }
@@ -120,7 +120,7 @@ pub fn check(world: &World, generator: &Generator, tally: &mut Tally) {
     check_distinct(world, generator, &ask, &expected, tally);
 }
 
-/// Counts the rows through one plan of those that there are.
+/// Counts the rows through one of the plans.
 fn check_count(
     world: &World,
     generator: &Generator,
@@ -142,7 +142,7 @@ fn check_count(
     }
 }
 
-/// The distinct values of a field that has no arrays, through an index if there is one for that.
+/// The distinct values of a field without arrays, through an index if a suitable one exists.
 fn check_distinct(
     world: &World,
     generator: &Generator,
@@ -179,7 +179,7 @@ fn check_distinct(
     }
 }
 
-/// Holds an answer against what is expected.
+/// Compares a result with the expected one.
 fn compare(
     ask: &Ask,
     expected: &Expected,
@@ -192,7 +192,7 @@ fn compare(
         Err(error) => return Err(format!("{error:?}")),
     };
     if expected.unsortable {
-        // Where an index holds the order there are no such documents, so this was sorted.
+        // An index with this order has no such documents, so the rows were sorted.
         return Err("sorted what cannot be sorted".to_owned());
     }
     let all = expected.matching.len();
@@ -207,7 +207,7 @@ fn compare(
             return Err("not in the order of the records".to_owned());
         }
     }
-    // A projection may leave out the _id: then rows stand for any document that looks like them.
+    // A projection may omit `_id`: then a row represents any equal document.
     let seen = |doc: &Document| match &ask.projection {
         Some(spec) => project::apply(doc, spec, Place::Find).unwrap(),
         None => doc.clone(),
@@ -242,7 +242,7 @@ fn in_name_order(doc: Document) -> Document {
     fields.into_iter().collect()
 }
 
-/// What there is to know about a failure, and no more documents than it is about.
+/// The description of a failure, with the relevant documents only.
 fn dump(
     world: &World,
     ask: &Ask,

@@ -1,5 +1,5 @@
-//! Statements that write through plans: afterwards the collection holds what the reference makes of
-//! its documents, and every index what a rebuild would give it.
+//! Write statements executed through plans. Afterwards the collection equals the reference's result, and each
+//! index equals a rebuild.
 
 use super::ask::{self, Ask};
 use super::{Tally, naive, reads};
@@ -28,7 +28,7 @@ enum Verb {
     FindAndRemove,
 }
 
-/// What a statement answered: how many it reached, and what it showed.
+/// The result of a statement: the number of documents it reached, and the document it returned.
 type Answer = Result<(u64, Option<Document>)>;
 
 /// Runs one statement and compares.
@@ -61,13 +61,13 @@ pub fn check(world: &mut World, generator: &Generator, tally: &mut Tally) {
         );
     }
     tally.written += answer.map_or(0, |(reached, _)| reached);
-    // The collection must not run empty.
+    // The collection must not become empty.
     while world.docs.len() < 10 {
         world.insert(generator.document());
     }
 }
 
-/// An update that is never refused, unless by an index.
+/// An update that only an index can reject.
 fn change(generator: &Generator) -> Document {
     let value = |doc: Document| doc.get("a").cloned().unwrap_or(Bson::Int32(1));
     let fields = ["a", "b", "c"];
@@ -147,7 +147,7 @@ fn judge(
         }
     }
     let Ok((reached, shown)) = answer else {
-        // An index refused one, and what came before that is done.
+        // An index rejected one update, after earlier updates were done.
         let refused = answer.as_ref().is_err_and(is_refusal);
         let unsortable = matching.iter().any(|doc| naive::sort_key(doc, &ask.sort).is_none());
         return if refused || unsortable { Ok(()) } else { Err("an error".to_owned()) };
@@ -156,12 +156,12 @@ fn judge(
     if *reached != wanted as u64 {
         return Err(format!("reached {reached} instead of {wanted}"));
     }
-    // A document that the change leaves as it is counts as touched, so there may be more.
+    // A document that the update leaves unchanged counts as touched, so there may be more.
     if touched.len() < wanted {
         return Err(format!("{} of {wanted} are changed", touched.len()));
     }
     if !many && removes && old.len() - new.len() != wanted {
-        return Err("more are gone".to_owned());
+        return Err("more documents are deleted".to_owned());
     }
     let Some(shown) = shown else { return Ok(()) };
     let before = match verb {
@@ -172,7 +172,7 @@ fn judge(
     first_of(before, &matching, ask)
 }
 
-/// Whether a document is one of the first in the order that was asked for.
+/// Whether a document is one of the first in the requested order.
 fn first_of(doc: &Document, matching: &[&Document], ask: &Ask) -> std::result::Result<(), String> {
     let descending: Vec<bool> = ask.sort.iter().map(|(_, descending)| *descending).collect();
     let key = |doc: &Document| naive::sort_key(doc, &ask.sort);
@@ -185,7 +185,7 @@ fn first_of(doc: &Document, matching: &[&Document], ask: &Ask) -> std::result::R
     Ok(())
 }
 
-/// Every index has the entries that its documents' keys make.
+/// Checks that every index has the keys of its documents.
 pub fn check_indexes(world: &World) {
     let mut check = CollectionCheck::new(world.collection(), &SeededRandom::new(1));
     let mut scope = world.backend.scope();

@@ -1,4 +1,4 @@
-//! Groups.
+//! Spilling of groups.
 
 use super::run::{Means, executor, executor_over, gives_the_same, rows, run};
 use super::{Choice, cases, show};
@@ -10,7 +10,7 @@ use kauri_query::exec::{ExecCx, Row, Stage, Step, Take, Totals, Verbosity};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Every accumulator that there is.
+/// Every accumulator.
 fn accumulators() -> Vec<DocBuf> {
     let by = doc! { "n" => 1, "_id" => -1 };
     let top = |name: &str| doc! { name => doc! { "sortBy" => by.clone(), "output" => "$b" } };
@@ -64,7 +64,7 @@ fn stages(choice: &Choice) -> Vec<DocBuf> {
         out.put_value("_id", &id);
         for n in 0..choice.below(5) {
             let accumulator = left.swap_remove(choice.below(left.len()));
-            // Both want arrays only.
+            // Both require arrays.
             let wants_array =
                 accumulator.as_doc().first().is_some_and(|e| e.value().as_str() == Some("$items"));
             if !(unwound && wants_array) {
@@ -81,14 +81,14 @@ fn stages(choice: &Choice) -> Vec<DocBuf> {
     stages
 }
 
-/// Groups come in no order that anybody could count on.
+/// Groups have no defined order.
 fn in_order(mut rows: Vec<DocBuf>) -> Vec<DocBuf> {
     rows.sort_by(|a, b| a.as_doc().as_bytes().cmp(b.as_doc().as_bytes()));
     rows
 }
 
 #[test]
-fn spilled_groups_give_what_others_give() {
+fn spilled_groups_equal_unspilled_ones() {
     let spilled = std::cell::Cell::new(0);
     cases(800, |seed| {
         let choice = Choice::new(seed);
@@ -104,9 +104,9 @@ fn spilled_groups_give_what_others_give() {
     }
 }
 
-/// Each accumulator over parts that are divided again and again.
+/// Each accumulator over partitions that are divided repeatedly.
 #[test]
-fn every_accumulator_goes_on_from_where_it_was() {
+fn every_accumulator_continues_from_its_spilled_state() {
     let choice = Choice::new(1);
     let docs = choice.docs(400);
     for accumulator in accumulators() {
@@ -147,7 +147,7 @@ fn groups_that_may_not_spill_are_refused() {
 }
 
 #[test]
-fn files_go_with_the_plan_and_failures_come_through() {
+fn files_end_with_the_plan_and_failures_are_reported() {
     let docs: Vec<DocBuf> =
         (0..4000).map(|n| doc! { "_id" => n, "pad" => "z".repeat(50) }).collect();
     let stages = [doc! { "$group" => doc! { "_id" => "$_id", "p" => doc! { "$push" => "$pad" } } }];
@@ -169,7 +169,7 @@ fn files_go_with_the_plan_and_failures_come_through() {
     }
 }
 
-/// Rows, and how often they were asked for.
+/// Rows, and the number of requests for them.
 struct Asked(Rows, Arc<AtomicUsize>);
 
 impl Stage for Asked {
@@ -191,9 +191,9 @@ impl Stage for Asked {
     }
 }
 
-/// Such a group would have its worker for ever if each row was asked for alone.
+/// Such a group would monopolise its worker if each row were requested separately.
 #[test]
-fn one_group_alone_takes_rows_as_they_come() {
+fn a_single_group_takes_rows_in_their_order() {
     let docs: Vec<DocBuf> = (0..20_000).map(|n| doc! { "_id" => n }).collect();
     let stages = [doc! { "$group" => doc! { "_id" => 1, "p" => doc! { "$push" => "$_id" } } }];
     let asked = Arc::new(AtomicUsize::new(0));
@@ -204,7 +204,7 @@ fn one_group_alone_takes_rows_as_they_come() {
 }
 
 #[test]
-fn what_one_group_takes_is_bounded() {
+fn the_memory_of_one_group_is_bounded() {
     let docs: Vec<DocBuf> =
         (0..20).map(|n| doc! { "_id" => n, "pad" => "z".repeat(1 << 20) }).collect();
     let group = DocBuf::build(|out| {

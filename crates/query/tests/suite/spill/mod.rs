@@ -1,5 +1,5 @@
-//! Stages with less memory than their rows take give what they give with enough, and leave nothing
-//! behind. `KAURI_SEED` repeats one case.
+//! Stages that need more memory than they may use. They give the same result as with enough memory, and leave
+//! no files. `KAURI_SEED` repeats one case.
 
 mod groups;
 mod others;
@@ -14,7 +14,7 @@ use kauri_base::temporary::TemporaryStore;
 use kauri_bson::{Decimal128, DocBuf, Value, array, doc};
 use std::time::{Duration, Instant};
 
-/// Random choices of a case.
+/// Random choices for a case.
 pub struct Choice(SeededRandom);
 
 impl Choice {
@@ -82,7 +82,7 @@ fn show(docs: &[DocBuf]) -> String {
     docs.iter().map(|doc| kauri_bson::shell_text(doc.as_doc())).collect::<Vec<_>>().join("\n  ")
 }
 
-/// Checks so many cases, or the one that `KAURI_SEED` names.
+/// Checks this many cases, or only the one that `KAURI_SEED` names.
 fn cases(count: u64, check: impl Fn(u64)) {
     if let Ok(seed) = std::env::var("KAURI_SEED") {
         return check(seed.parse().expect("KAURI_SEED is a number"));
@@ -90,7 +90,7 @@ fn cases(count: u64, check: impl Fn(u64)) {
     (1..=count).for_each(check);
 }
 
-/// Fails unless all files are gone; a transfer that nobody wants any more may still hold one.
+/// Fails unless all files are gone; an abandoned transfer may still hold one for a while.
 fn no_files(store: &dyn TemporaryStore, seed: u64) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while store.bytes_used() > 0 {

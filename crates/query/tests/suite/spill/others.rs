@@ -1,4 +1,4 @@
-//! `$bucketAuto` and `$setWindowFields`.
+//! Spilling of `$bucketAuto` and `$setWindowFields`.
 
 use super::run::{Means, executor, gives_the_same, rows, run};
 use super::{Choice, cases};
@@ -68,17 +68,17 @@ fn check_all(stage: impl Fn(&Choice) -> DocBuf) {
 }
 
 #[test]
-fn spilled_buckets_are_what_others_are() {
+fn spilled_buckets_equal_unspilled_ones() {
     check_all(buckets);
 }
 
 #[test]
-fn spilled_windows_are_what_others_are() {
+fn spilled_windows_equal_unspilled_ones() {
     check_all(windows);
 }
 
 #[test]
-fn what_may_not_spill_is_refused() {
+fn stages_that_may_not_spill_are_refused() {
     let docs = Choice::new(3).docs(500);
     let buckets = doc! { "$bucketAuto" => doc! { "groupBy" => "$_id", "buckets" => 3 } };
     let output = doc! { "at" => doc! { "$documentNumber" => doc! {} } };
@@ -95,7 +95,7 @@ fn what_may_not_spill_is_refused() {
 }
 
 #[test]
-fn one_partition_that_does_not_fit_is_refused_before_it_is_written() {
+fn a_partition_that_does_not_fit_is_refused_before_it_is_written() {
     let docs = Choice::new(3).docs(500);
     let output = doc! { "at" => doc! { "$documentNumber" => doc! {} } };
     let by = doc! { "_id" => 1 };

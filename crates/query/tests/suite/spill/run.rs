@@ -1,4 +1,4 @@
-//! Runs pipelines over documents with little memory, or with enough.
+//! Runs pipelines over documents, with little memory or with enough.
 
 use super::stores::SlowStore;
 use super::{Choice, no_files, show};
@@ -17,23 +17,23 @@ use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{Backend, Operation, StorageEngine};
 use std::sync::Arc;
 
-/// What a pipeline may use.
+/// The resources of a pipeline.
 #[derive(Clone)]
 pub struct Means {
     pub bytes_max: usize,
     pub place: Option<Arc<SpillPlace>>,
     pub allowed: bool,
-    /// Whether it stops after each row, as a client with batches of one would.
+    /// Whether it stops after each row, as for a client with batches of one.
     pub row_by_row: bool,
 }
 
 impl Means {
-    /// Enough memory.
+    /// Resources with enough memory.
     pub fn ample() -> Means {
         Means { bytes_max: 1 << 30, place: None, allowed: false, row_by_row: false }
     }
 
-    /// So much, and this store for the rest.
+    /// Resources with this much memory and this store for spilling.
     pub fn little(bytes_max: usize, store: Arc<dyn TemporaryStore>) -> Means {
         let place = Some(Arc::new(SpillPlace::new(store)));
         Means { bytes_max, place, allowed: true, row_by_row: false }
@@ -48,18 +48,18 @@ impl Means {
     }
 }
 
-/// An empty engine: the rows are there already.
+/// A backend with an empty engine: the rows come from the test.
 pub fn backend() -> Arc<Backend> {
     let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
     Backend::local(engine, Arc::new(SystemClock::new()), Arc::new(SeededRandom::new(7)))
 }
 
-/// An executor of this pipeline over these documents.
+/// An executor for this pipeline over these documents.
 pub fn executor(docs: &[DocBuf], stages: &[DocBuf], means: &Means) -> Result<PlanExecutor> {
     executor_over(Box::new(Rows::new(docs.iter().cloned())), stages, means)
 }
 
-/// An executor of this pipeline over the rows of this stage.
+/// An executor for this pipeline over the rows of this stage.
 pub fn executor_over(
     rows: Box<dyn Stage>,
     stages: &[DocBuf],
@@ -86,7 +86,7 @@ pub fn executor_over(
     Ok(PlanExecutor::new(root, env))
 }
 
-/// The next `most` rows.
+/// The next `most` rows at most.
 pub fn rows(executor: &mut PlanExecutor, most: usize) -> Result<Vec<DocBuf>> {
     let mut op = Operation::detached(&backend());
     let mut rows = Vec::new();
@@ -102,7 +102,7 @@ pub fn rows(executor: &mut PlanExecutor, most: usize) -> Result<Vec<DocBuf>> {
     Ok(rows)
 }
 
-/// All rows, and how the pipeline explains itself then.
+/// All rows, and the explanation of the pipeline afterwards.
 pub fn run(docs: &[DocBuf], stages: &[DocBuf], means: &Means) -> Result<(Vec<DocBuf>, DocBuf)> {
     let mut executor = executor(docs, stages, means)?;
     let all = if means.row_by_row {
@@ -120,9 +120,9 @@ pub fn run(docs: &[DocBuf], stages: &[DocBuf], means: &Means) -> Result<(Vec<Doc
     Ok((all, told))
 }
 
-/// Runs a case with so much memory, and somehow else, and with enough: it gives the same, once rows are `in_order`.
-/// Only one partition of windows may be refused for want of memory. Answers what has been spilled if there were
-/// rows.
+/// Runs a case with this much memory, with other resources, and with enough memory. The results are equal after
+/// `in_order`. Only one partition of windows may be rejected for lack of memory. Returns the spilled amounts if
+/// there were rows.
 pub fn gives_the_same(
     (seed, choice): (u64, &Choice),
     docs: &[DocBuf],

@@ -1,4 +1,4 @@
-//! Random samples.
+//! Spilling of random samples.
 
 use super::run::{Means, executor, gives_the_same, rows, run};
 use super::{Choice, cases};
@@ -19,7 +19,7 @@ fn numbered(count: i32) -> Vec<DocBuf> {
 }
 
 #[test]
-fn spilled_samples_are_what_others_are() {
+fn spilled_samples_equal_unspilled_ones() {
     let spilled = std::cell::Cell::new(0);
     cases(200, |seed| {
         let choice = Choice::new(seed);
@@ -39,7 +39,7 @@ fn spilled_samples_are_what_others_are() {
     }
 }
 
-/// Ten standard deviations either way.
+/// Tolerance of ten standard deviations on each side.
 #[test]
 fn all_rows_are_as_likely_and_in_any_order() {
     let docs = numbered(10_000);
@@ -62,6 +62,6 @@ fn a_sample_that_may_not_spill_is_refused() {
     let error = rows(&mut large, usize::MAX).unwrap_err();
     assert_eq!(error.code(), ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed);
     assert!(error.message().starts_with("Sort exceeded memory limit of 40000 bytes"), "{error:?}");
-    // However many there are to choose from.
+    // Independent of the number of documents.
     assert_eq!(run(&docs, &[sample(20)], &means).unwrap().0.len(), 20);
 }

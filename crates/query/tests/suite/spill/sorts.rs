@@ -1,4 +1,4 @@
-//! Sorts.
+//! Spilling of sorts.
 
 use super::run::{Means, executor, gives_the_same, rows, run};
 use super::{Choice, cases, show};
@@ -21,7 +21,7 @@ fn pattern(choice: &Choice) -> DocBuf {
             let name = names.swap_remove(choice.below(names.len()));
             out.put(name, if choice.below(2) == 0 { 1 } else { -1 });
             if matches!(name, "a" | "items" | "a.x") {
-                // Two arrays in a row of keys are refused.
+                // Two arrays in one sort key are rejected.
                 names.retain(|name| !matches!(*name, "a" | "c" | "items" | "a.x"));
             }
         }
@@ -44,7 +44,7 @@ fn stages(choice: &Choice) -> Vec<DocBuf> {
 }
 
 #[test]
-fn spilled_sorts_give_what_others_give() {
+fn spilled_sorts_equal_unspilled_ones() {
     let spilled = std::cell::Cell::new(0);
     cases(600, |seed| {
         let choice = Choice::new(seed);
@@ -77,7 +77,7 @@ fn many_runs_are_merged_in_rounds() {
         assert_eq!(told.as_doc().value("usedDisk"), Value::Bool(true));
         assert_eq!(number("spilledRecords"), 5000);
         assert!(number("spills") > 5, "{}", show(&[told]));
-        // What was merged in rounds has been written more than once.
+        // Runs merged in rounds are written more than once.
         let least = if bytes_max == 2000 { 2 } else { 1 };
         assert!(number("spilledDataStorageSize") >= least * number("spilledBytes") / 2);
         let counted = means.place.unwrap().counters.sort.read();
@@ -99,14 +99,14 @@ fn a_sort_that_may_not_spill_is_refused() {
         let code = failed(rows(&mut executor, usize::MAX));
         assert_eq!(code, Some(ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed));
     }
-    // The best few fit.
+    // The best few rows fit into memory.
     let stages = [doc! { "$sort" => doc! { "k" => 1 } }, doc! { "$limit" => 20 }];
     let means = Means { place: None, ..Means::in_memory(40_000) };
     assert_eq!(run(&docs, &stages, &means).unwrap().0.len(), 20);
 }
 
 #[test]
-fn files_go_with_the_plan_and_failures_come_through() {
+fn files_end_with_the_plan_and_failures_are_reported() {
     let (docs, stages) = (many(), [doc! { "$sort" => doc! { "k" => 1 } }]);
     let store = Arc::new(MemoryStore::new());
     let means = Means::little(40_000, store.clone());
@@ -115,7 +115,7 @@ fn files_go_with_the_plan_and_failures_come_through() {
     assert!(store.bytes_used() > 0 && store.files() > 0);
     drop(half);
     assert_eq!((store.bytes_used(), store.files()), (0, 0));
-    // Wherever it comes, a full disk is told.
+    // A full disk is reported, wherever it occurs.
     let full = Error::new(ErrorCode::OutOfDiskSpace, "no space left on device");
     for count in [0, 1, 5, 40, 100, 200] {
         store.fail_after(count, full.clone());
@@ -145,7 +145,7 @@ fn no_more_runs_are_merged_than_needed() {
 }
 
 #[test]
-fn what_was_merged_gives_its_space_back() {
+fn merged_runs_free_their_space() {
     let store = Arc::new(MemoryStore::new());
     let means = Means::little(2000, store.clone());
     let mut sort = executor(&many(), &[doc! { "$sort" => doc! { "k" => 1 } }], &means).unwrap();
@@ -155,9 +155,9 @@ fn what_was_merged_gives_its_space_back() {
     assert!(used > bytes && used < bytes / 2 * 3, "{used} for {bytes} bytes");
 }
 
-/// The best rows alone take nearly all that there is, and every row is better than those before.
+/// The best rows alone take nearly all the memory, and every row is better than those before.
 #[test]
-fn little_room_beside_the_best_is_not_made_again_and_again() {
+fn a_limited_sort_that_nearly_fills_its_memory_spills() {
     let docs: Vec<DocBuf> = (0..4000).map(|n| doc! { "_id" => n, "k" => -n }).collect();
     let stages = [doc! { "$sort" => doc! { "k" => 1 } }, doc! { "$limit" => 2000 }];
     let (expected, _) = run(&docs, &stages, &Means::ample()).unwrap();
@@ -167,7 +167,7 @@ fn little_room_beside_the_best_is_not_made_again_and_again() {
     assert!(means.place.unwrap().counters.sort.read().spills > 0);
 }
 
-/// Others are to have turns while many rows are put in order in memory: the sort says `Again` and again.
+/// Sorting many rows in memory yields to other operations: the sort returns `Again` repeatedly.
 #[test]
 fn many_rows_are_sorted_in_slices() {
     const ROWS: i32 = 60_000;

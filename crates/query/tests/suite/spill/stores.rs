@@ -1,4 +1,4 @@
-//! A store that makes everybody wait.
+//! A temporary store whose transfers complete late, on a thread.
 
 use kauri_base::temporary::{MemoryStore, TemporaryFile, TemporaryStore, Transfer};
 use kauri_base::{Access, Result};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Transfers of a store in memory that are done by a thread, later.
+/// Transfers of a store in memory that a thread completes later.
 pub struct SlowStore {
     pub memory: MemoryStore,
     jobs: Mutex<mpsc::Sender<Job>>,
@@ -56,7 +56,7 @@ impl SlowFile {
 fn now(transfer: &Transfer) -> Result<Vec<u8>> {
     match transfer.take()? {
         Access::Ready(bytes) => Ok(bytes),
-        Access::WouldBlock(_) => panic!("a store in memory makes nobody wait"),
+        Access::WouldBlock(_) => panic!("a store in memory never blocks"),
     }
 }
 

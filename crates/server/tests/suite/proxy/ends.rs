@@ -10,7 +10,7 @@ use std::net::TcpStream;
 fn the_operation_of_a_disconnected_driver_is_cancelled() {
     let stand = Stand::start("goes", &[]);
     stand.direct().command("test", &insert(1, 10)).unwrap();
-    // It would take days.
+    // This operation would take days.
     let range = || doc! { "$set" => doc! { "a" => doc! { "$range" => array![0, 100_000] } } };
     let (unwind, count) = (|| doc! { "$unwind" => "$a" }, doc! { "$count" => "n" });
     let pipeline = array![range(), unwind(), range(), unwind(), range(), unwind(), count];
@@ -45,7 +45,7 @@ fn a_dead_server_ends_its_drivers_and_a_new_one_serves_the_next() {
     assert!(matches!(idle.receive(), Err(ClientError::Io(_))), "though it has asked nothing");
     stand.proxy.tells("The session with the server failed", 1);
     stand.proxy.tells("The server ended the session", 1);
-    // Nobody is there.
+    // No server listens.
     let error = Connection::open(&stand.tcp("test")).unwrap_err();
     assert!(matches!(error, ClientError::Io(_)), "{error}");
     stand.proxy.tells("Cannot reach the server", 1);
@@ -77,8 +77,8 @@ fn invalid_bytes_end_only_their_senders_connection() {
     ends(&48_000_001i32.to_le_bytes());
     ends(&15i32.to_le_bytes());
     stand.proxy.tells("invalid length", 5);
-    assert_eq!(stand.status("sharedMemory.switched"), before, "the server has not heard of them");
-    // Messages that are none, of possible lengths.
+    assert_eq!(stand.status("sharedMemory.switched"), before, "the server received none of them");
+    // Invalid messages of valid lengths.
     for op_code in [0, 1, 2001, 2002, 2012, 2013, 9999] {
         let mut message = 40i32.to_le_bytes().to_vec();
         message.extend_from_slice(&[7; 8]);
@@ -87,7 +87,7 @@ fn invalid_bytes_end_only_their_senders_connection() {
         ends(&message);
         ping(&mut honest);
     }
-    // A document that is none is answered.
+    // An invalid document gets a reply.
     let mut broken = message(1, 0, &doc! { "ping" => 1 });
     broken[30] = 0xee;
     honest.send_message(&broken).unwrap();
@@ -128,7 +128,7 @@ fn a_stopping_proxy_replies_first() {
     assert!(matches!(monitor.receive(), Err(ClientError::Io(_))));
     assert!(stand.proxy.child.wait().unwrap().success());
     assert!(began.elapsed() < std::time::Duration::from_secs(12), "it has waited for the monitor");
-    eventually("the log is whole", || stand.proxy.told("Shutdown complete") == 1);
+    eventually("the log is complete", || stand.proxy.told("Shutdown complete") == 1);
     assert!(!socket.exists());
     stand.until("sharedMemory.sessions", 0);
 }
@@ -141,7 +141,7 @@ fn a_stopped_proxy_leaves_nothing_behind() {
     let threads =
         || std::fs::read_dir(format!("/proc/{}/task", stand.proxy.child.id())).unwrap().count();
     ping(&mut stand.driver());
-    eventually("the first has gone", || stand.proxy.told("Connection ended") == 1);
+    eventually("the first session has ended", || stand.proxy.told("Connection ended") == 1);
     let before = descriptors();
     for round in 0..100 {
         let mut driver = stand.driver();
@@ -153,6 +153,6 @@ fn a_stopped_proxy_leaves_nothing_behind() {
         }
     }
     eventually("descriptors are closed", || descriptors() <= before);
-    // The main one, the one that the program runs on, and those of signals, the listener and the pool.
+    // The main thread, the program's thread, and those of signals, the listener and the pool.
     eventually("threads have ended", || threads() <= 5);
 }

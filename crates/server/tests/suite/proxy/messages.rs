@@ -1,4 +1,4 @@
-//! What drivers say passes unharmed, through shared memory.
+//! Drivers' messages pass through the proxy unchanged, over shared memory.
 
 use super::stand::{Stand, eventually, find, insert, is_found, message, number, ping, reply};
 use kauri_bson::{Doc, DocBuf, Value, array, doc};
@@ -26,7 +26,7 @@ fn documents_of_all_sizes_go_through_shared_memory_and_nowhere_else() {
             let reply = driver.command("test", &find(id as i32)).unwrap();
             assert!(is_found(&reply, id as i32, bytes), "{bytes} bytes");
         }
-        // Each look at the status is a connection over the socket: hello and the look.
+        // Each read of the status is a connection over the socket: hello and the command.
         assert!(sends() - sends_before <= 8);
         assert!(stand.status("sharedMemory.framesIn") - frames_before > 300);
     }
@@ -62,16 +62,16 @@ fn unacknowledged_writes_keep_their_order_and_outlive_their_driver() {
     }
     let count = doc! { "count" => "c" };
     assert_eq!(number(&driver.command("test", &count).unwrap(), "n"), 500);
-    // The last thing that a driver says.
+    // The last messages of a driver.
     for id in 500..600 {
         let insert = insert(id, 1000);
         driver.send_message(&message(id, flags::MORE_TO_COME, &insert)).unwrap();
     }
     drop(driver);
-    eventually("all are there", || {
+    eventually("all documents are inserted", || {
         number(&stand.direct().command("test", &count).unwrap(), "n") == 600
     });
-    // Slow ones, which the next driver of the session does not wait for.
+    // Slow writes, for which the next driver of the session does not wait.
     stand.block("insert", 1500);
     let mut driver = stand.driver();
     let insert = insert(600, 10);
@@ -82,7 +82,7 @@ fn unacknowledged_writes_keep_their_order_and_outlive_their_driver() {
     ping(&mut next);
     let counted = number(&stand.direct().command("test", &count).unwrap(), "n");
     assert_eq!(counted, 600, "the write is still under way");
-    eventually("it is there", || {
+    eventually("the document is inserted", || {
         number(&stand.direct().command("test", &count).unwrap(), "n") == 601
     });
 }
@@ -104,7 +104,7 @@ fn replies_to_an_exhaust_come_until_the_last() {
     let mut driver = stand.driver();
     let cursor = hundred(&mut driver);
     driver.send_message(&message(77, flags::EXHAUST_ALLOWED, &get_more(cursor))).unwrap();
-    // What is asked meanwhile is answered after it.
+    // Later requests are answered after it.
     driver.send_message(&message(78, 0, &doc! { "count" => "many" })).unwrap();
     let mut replies = 0;
     loop {
@@ -137,7 +137,7 @@ fn a_monitor_gets_hello_after_hello() {
         assert!(body.as_doc().value("isWritablePrimary").truthy());
         assert!(body.as_doc().get("hosts").is_none());
     }
-    // A session with an exhaust under way is nobody else's.
+    // A session with a running exhaust is not shared.
     stand.until("sharedMemory.sessions", 1);
     drop(monitor);
     stand.until("sharedMemory.sessions", 0);
@@ -182,7 +182,7 @@ fn compressed_messages_pass_with_their_flags() {
     send(&mut driver, 9, flags::EXHAUST_ALLOWED, Compressor::Zstd, &get_more(cursor));
     while more(&mut driver) {}
     assert_eq!(number(&driver.command("test", &doc! { "count" => "c" }).unwrap(), "n"), 3);
-    // One that is no compressed message costs its driver alone.
+    // An invalid compressed message ends only its driver's connection.
     let mut broken = Vec::new();
     compress(&message(1, 0, &find(1)), Compressor::Zlib, &mut broken).unwrap();
     broken[20] ^= 0x55;
@@ -199,7 +199,7 @@ fn cursors_and_errors_are_the_servers() {
     let reply = other.command("test", &get_more(cursor)).unwrap();
     assert_eq!(number(&reply, "cursor.id"), cursor);
     let lsid = doc! { "id" => Value::Binary { subtype: 4, bytes: vec![7; 16].into() } };
-    // A standalone has none; that it says so is the server's own answer.
+    // A standalone has no transactions; the error is the server's own.
     let begin = DocBuf::build(|out| {
         out.put_all(insert(1, 10).as_doc());
         out.put("lsid", lsid);

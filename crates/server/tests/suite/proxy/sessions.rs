@@ -1,4 +1,4 @@
-//! Which session a driver gets.
+//! The assignment of the proxy's sessions to drivers.
 
 use super::stand::{Stand, eventually, message, number, ping, session_of};
 use kauri_bson::{Value, array, doc};
@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 fn an_idle_session_is_reused_for_the_same_handshake() {
     let stand = Stand::start("reuse", &[]);
     let open = |app: &str| Connection::open(&stand.tcp(app)).unwrap();
-    // The one that was opened to look how the server is reached.
+    // The connection that was opened to find the transport of the server.
     let mut first = open("first");
     let session = session_of(&mut first);
     assert_eq!(stand.status("sharedMemory.switched"), 1);
@@ -21,7 +21,7 @@ fn an_idle_session_is_reused_for_the_same_handshake() {
         ping(&mut again);
     }
     stand.proxy.tells("Connection ended", 20);
-    assert_eq!(stand.server.told(r#""name":"first""#), 1, "metadata is said once");
+    assert_eq!(stand.server.told(r#""name":"first""#), 1, "metadata is sent once");
     let (mut again, mut beside) = (open("first"), open("first"));
     assert_eq!(session_of(&mut again), session);
     assert_ne!(session_of(&mut beside), session, "it is in use");
@@ -46,7 +46,7 @@ fn the_server_sees_the_drivers_metadata() {
     let mut driver = Connection::open(&stand.tcp("orchard")).unwrap();
     let shown = driver.command("admin", &command).unwrap();
     assert!(kauri_bson::shell_text(shown.as_doc()).contains("orchard"), "on a reused session");
-    // A second time is an error, as the server's own is.
+    // Metadata sent twice is an error, the same as the server's.
     let client = doc! { "driver" => doc! { "name" => "n", "version" => "v" }, "os" => doc! { "type" => "t" } };
     let error = driver.command("admin", &doc! { "hello" => 1, "client" => client }).unwrap_err();
     assert!(matches!(error, ClientError::Command(error) if error.code().number() == 186));
@@ -66,10 +66,10 @@ fn a_personal_session_is_not_reused() {
         seen.push(session);
         let _ = driver.command("admin", &command);
         drop(driver);
-        // It has ended rather than rested.
+        // The session has ended and is not idle.
         stand.until("sharedMemory.sessions", 0);
     }
-    // A first hello that the server has refused.
+    // A first hello that the server rejects.
     let mut driver = std::net::TcpStream::connect(("127.0.0.1", stand.port)).unwrap();
     let wrong = doc! { "hello" => 1, "client" => doc! { "driver" => 5 } };
     driver.write_all(&message(1, 0, &wrong)).unwrap();
@@ -79,7 +79,7 @@ fn a_personal_session_is_not_reused() {
     stand.until("sharedMemory.sessions", 0);
 }
 
-/// Drivers that have asked something.
+/// Drivers that have sent a request.
 fn drivers_at_work(stand: &Stand, count: i64) -> Vec<Connection> {
     let mut drivers: Vec<_> = (0..count).map(|_| stand.driver()).collect();
     drivers.iter_mut().for_each(ping);
@@ -122,7 +122,7 @@ fn two_hundred_drivers_at_once() {
     let count = drivers[7].command("test", &doc! { "count" => "many" }).unwrap();
     assert_eq!(number(&count, "n"), 20_000);
     drop(drivers);
-    // As many as may.
+    // The maximum number of sessions.
     stand.until("sharedMemory.sessions", 100);
 }
 
@@ -161,7 +161,7 @@ fn the_log_names_the_transport_of_sessions_and_the_reason() {
     assert_eq!(stand.status("sharedMemory.offered"), 0);
     drop(driver);
     stand.direct().command("admin", &doc! { "shutdown" => 1 }).ok();
-    // By TCP there is no shared memory without the server's socket in /tmp.
+    // Over TCP there is no shared memory without the server's socket in /tmp.
     let stand = Stand::over_tcp("tcp");
     stand.proxy.tells("\"transport\":\"tcp\",\"fallback\":\"no shared memory", 1);
     ping(&mut stand.driver());

@@ -1,4 +1,4 @@
-//! A server, a proxy before it, and drivers of that.
+//! Fixture: a server, a proxy before it, and drivers of the proxy.
 
 pub use crate::rig::process::{Process, eventually};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};
@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Asks it to end.
+/// Sends SIGTERM.
 pub fn terminate(process: &Process) {
     let sent = Command::new("kill").arg(process.child.id().to_string()).status().unwrap();
     assert!(sent.success());
@@ -54,7 +54,7 @@ impl Stand {
         })
     }
 
-    /// The proxy goes to the server's port.
+    /// The proxy connects to the server's port.
     pub fn over_tcp(name: &str) -> Stand {
         Stand::before(name, &[], |_, port| format!("mongodb://127.0.0.1:{port}/?rdma=off"))
     }
@@ -98,7 +98,7 @@ impl Stand {
         Connection::open(&self.tcp("test")).unwrap()
     }
 
-    /// Past the proxy, and not through shared memory.
+    /// A connection to the server without the proxy, not over shared memory.
     pub fn direct(&self) -> Connection {
         let uri = format!("mongodb://127.0.0.1:{}/?sharedMemory=off&rdma=off", self.server_port);
         let connection = Connection::open(&uri.parse().unwrap()).unwrap();
@@ -116,7 +116,7 @@ impl Stand {
         eventually(path, || self.status(path) == expected);
     }
 
-    /// Has the next command of this name take so long.
+    /// Makes the next command of this name take this long.
     pub fn block(&self, name: &str, millis: i32) {
         let data = doc! {
             "failCommands" => kauri_bson::array![name],
@@ -146,7 +146,7 @@ pub fn number(doc: &DocBuf, path: &str) -> i64 {
     doc.as_doc().value(last).to_i64_saturating().unwrap()
 }
 
-/// The server's number of a driver's session.
+/// The server's number for a driver's session.
 pub fn session_of(driver: &mut Connection) -> i64 {
     number(&driver.command("admin", &doc! { "hello" => 1 }).unwrap(), "connectionId")
 }
@@ -169,7 +169,7 @@ pub fn find(id: i32) -> DocBuf {
     doc! { "find" => "c", "filter" => doc! { "_id" => id }, "singleBatch" => true }
 }
 
-/// Whether a reply to `find` has what `insert` has put there.
+/// Whether a reply to `find` has the document of `insert`.
 pub fn is_found(reply: &DocBuf, id: i32, bytes: usize) -> bool {
     let cursor = reply.as_doc().get("cursor").unwrap().as_doc().unwrap();
     let batch = cursor.get("firstBatch").unwrap().as_doc().unwrap();
@@ -180,7 +180,7 @@ pub fn is_found(reply: &DocBuf, id: i32, bytes: usize) -> bool {
     }
 }
 
-/// A command to `test` as a whole message.
+/// A command to `test` as a complete message.
 pub fn message(id: i32, flags: u32, command: &DocBuf) -> Vec<u8> {
     let mut message = Vec::new();
     let writer = MsgWriter::begin(&mut message, id, 0, flags);
@@ -193,7 +193,7 @@ pub fn message(id: i32, flags: u32, command: &DocBuf) -> Vec<u8> {
     message
 }
 
-/// A reply: its flags, what it answers, its body.
+/// A reply: its flags, its `responseTo`, its body.
 pub fn reply(driver: &mut Connection) -> (u32, i32, DocBuf) {
     let message = driver.receive_message().unwrap();
     let (header, message) = Message::parse(message).unwrap();

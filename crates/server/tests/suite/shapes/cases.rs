@@ -1,4 +1,4 @@
-//! One test for each kind of shape that ends a process whose recursion is not bounded.
+//! One test for each kind of shape that overflows the stack if recursion is not bounded.
 
 use super::*;
 use kauri_bson::array;
@@ -14,7 +14,7 @@ fn let_of_thousands_of_variables() {
     let mut victim = Victim::start("let", &[]);
     let found = victim.works(find("c", field("$expr", wide_let(6000))));
     assert_eq!(rows(&found).len(), 3);
-    // All see the variables outside, none its neighbours.
+    // All see the outer variables, none its siblings.
     let inner = doc! { "vars" => doc! { "a" => 2, "b" => "$$a" }, "in" => array!["$$a", "$$b"] };
     let outer = doc! { "vars" => doc! { "a" => 1 }, "in" => field("$let", inner) };
     let project = field("$project", field("_id", field("$let", outer)));
@@ -110,7 +110,7 @@ fn a_thousand_stages_of_each_kind_work_or_are_too_deep() {
     for stage in stages() {
         let alone = victim.works(aggregate("c", [stage.clone()]));
         assert!(!rows(&alone).is_empty());
-        // A pipeline may have a thousand. This one stands for a sort as well.
+        // A pipeline may have a thousand stages. This one includes a sort.
         let most = if stage.as_doc().get("$densify").is_some() { 500 } else { 1000 };
         let many = aggregate("c", vec![stage; most]);
         victim.works_or_is_too_deep(many.clone());
@@ -118,7 +118,7 @@ fn a_thousand_stages_of_each_kind_work_or_are_too_deep() {
         victim.works_or_is_too_deep(explain);
         victim.is_alive();
     }
-    // What is shorter works.
+    // Shorter pipelines work.
     for stage in stages() {
         victim.works(aggregate("c", vec![stage; 40]));
     }
@@ -131,7 +131,7 @@ fn pipeline_results_nest_no_deeper_than_a_message() {
     assert_eq!(rows(&victim.works(aggregate("c", facets(20)))).len(), 1);
     let code = victim.fails(aggregate("c", facets(110)));
     assert_eq!(code, ErrorCode::Overflow.number());
-    // Within the pipeline any depth is served.
+    // Within the pipeline any depth works.
     let mut stages = facets(60);
     stages.extend([doc! { "$sort" => doc! { "f" => 1 } }, doc! { "$count" => "n" }]);
     assert_eq!(rows(&victim.works(aggregate("c", stages))), [doc! { "n" => 1 }]);
@@ -149,7 +149,7 @@ fn views_on_views_are_as_long_as_all_their_stages() {
     victim.works(view("v2", "v1", long(900)));
     assert_eq!(victim.fails(view("v3", "v2", long(91))), 5_054_701);
     victim.works(view("v3", "v2", long(10)));
-    // A view below grows: what is above it can't be read, and says so after a restart, too.
+    // A lower view grows: the views above it are unreadable and report it, after a restart, too.
     victim.works(doc! { "collMod" => "v1", "viewOn" => "c", "pipeline" => long(900) });
     for _ in 0..2 {
         for name in ["v2", "v3"] {
@@ -188,7 +188,7 @@ fn a_validator_with_a_let_of_thousands_of_variables() {
 }
 
 #[test]
-fn expressions_as_deep_as_a_message_may_nest() {
+fn expressions_of_the_maximum_nesting() {
     let mut victim = Victim::start("expressions", &[]);
     let shapes: [(&str, fn(Value<'static>) -> Value<'static>); 9] = [
         ("$add", |inner| field("$add", array![inner, 1]).into()),

@@ -1,4 +1,4 @@
-//! Random shapes of all kinds: every one is answered, and the server lives.
+//! Random shapes of all kinds: each gets a reply, and the server survives.
 
 use super::Victim;
 use super::generate::Generator;
@@ -12,7 +12,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The command with a bound on its time: some shapes repeat at each level what is below.
+/// The command with a time limit: some shapes repeat the work of the level below at each level.
 fn bounded(command: &DocBuf) -> DocBuf {
     DocBuf::build(|out| {
         out.put_all(command.as_doc());
@@ -48,6 +48,6 @@ fn random_shapes_are_answered() {
     victim.is_alive();
     victim.restart();
     println!("{sent} shapes, {failed} of {commands_sent} commands refused");
-    // Shapes that are all refused would show nothing.
+    // If all shapes were rejected, the test would prove nothing.
     assert!(2 * failed < commands_sent);
 }

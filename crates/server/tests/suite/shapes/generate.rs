@@ -5,7 +5,7 @@ use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
 use kauri_bson::{DocBuf, Value, array, doc};
 
-/// What one shape sends, in order.
+/// The commands of one shape, in order.
 pub type Commands = Vec<DocBuf>;
 
 /// A seeded source of shapes.
@@ -50,7 +50,7 @@ impl Generator {
         Generator { random: SeededRandom::new(seed), made: 0 }
     }
 
-    /// The next shape, all kinds in turn.
+    /// The next shape; all kinds take turns.
     pub fn shape(&mut self) -> (&'static str, Commands) {
         let (name, make) = KINDS[self.made as usize % KINDS.len()];
         self.made += 1;
@@ -65,7 +65,7 @@ impl Generator {
         from[self.below(from.len())].clone()
     }
 
-    /// Levels: often few, often as many as a message may have, sometimes more.
+    /// Nesting levels: often few, often as many as a message may have, sometimes more.
     fn levels(&mut self) -> usize {
         let most = self.pick(&[5, 30, 60, 95, 190, 190, 260]);
         1 + self.below(most)
@@ -92,7 +92,7 @@ impl Generator {
         format!("{what}{}", self.made)
     }
 
-    /// An expression: a nest of one operator or of many, with something wide at its bottom.
+    /// An expression: nested operators of one or several kinds, with a wide one at the bottom.
     fn expression(&mut self) -> Value<'static> {
         let levels = self.levels() / 2;
         let fixed = if self.below(2) == 0 { Some(self.below(WRAPS)) } else { None };
@@ -237,7 +237,7 @@ impl Generator {
         vec![aggregate("c", stages)]
     }
 
-    /// `$lookup` in `$lookup`, `$unionWith`, `$facet`, each with stages of its own.
+    /// `$lookup` in `$lookup`, `$unionWith`, `$facet`, each with its own stages.
     fn nested_pipelines(&mut self) -> Commands {
         let levels = 1 + self.below(23);
         let length = self.pick(&[1, 2, 10, 60]);
@@ -264,7 +264,7 @@ impl Generator {
         "aggregate" => "c", "pipeline" => Value::array(stages), "cursor" => doc! {} }]
     }
 
-    /// Documents that nest deeper with each stage, and what compares, hashes and groups them.
+    /// Documents that nest deeper with each stage, and stages that compare, hash and group them.
     fn deepening_pipeline(&mut self) -> Commands {
         let levels = self.pick(&[1, 10, 80]);
         let length = self.pick(&[5, 40, 200]);
@@ -419,7 +419,7 @@ impl Generator {
         ]
     }
 
-    /// A document that nests so deep, by documents, arrays or both.
+    /// A document of this nesting depth, of documents, arrays or both.
     fn document(&mut self, most: usize) -> DocBuf {
         let levels = 1 + self.below(most);
         let kind = self.below(3);
@@ -650,7 +650,7 @@ impl Generator {
         made.into_iter().map(|c| doc! { "explain" => c, "verbosity" => verbosity }).collect()
     }
 
-    /// Values that an expression builds deeper than it is written.
+    /// Expressions whose values nest deeper than the expression itself.
     fn deep_values(&mut self) -> Commands {
         let items = Value::array((0..self.pick(&[3, 190, 250])).map(Value::from));
         let wrapped = match self.below(4) {

@@ -1,9 +1,9 @@
-//! Requests and stored definitions of hostile shapes, against a server whose requests have stacks of 512 KB:
-//! each is answered, and the server lives.
+//! Requests and stored definitions of hostile shapes, on a server with request stacks of 512 KB. Each gets a
+//! reply, and the server survives.
 //!
-//! `cases` has one test for each kind, `generate` makes random ones of all kinds, `fuzz` sends them:
-//! `KAURI_SHAPES_SECONDS=600 cargo test -p kauri-server --test suite -- shapes::fuzz` for ten minutes,
-//! `KAURI_SHAPES_SEED=…` for the run of a failure.
+//! `cases` has one test for each kind, `generate` makes random shapes of all kinds, `fuzz` sends them.
+//! `KAURI_SHAPES_SECONDS=600 cargo test -p kauri-server --test suite -- shapes::fuzz` runs for ten minutes.
+//! `KAURI_SHAPES_SEED=…` repeats a failed run.
 
 mod cases;
 mod fuzz;
@@ -22,7 +22,7 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Starts it with a collection `c` of a few documents.
+    /// Starts a server with a collection `c` of a few documents.
     pub fn start(name: &str, args: &[&'static str]) -> Victim {
         let args = [&["--stackKB", "512", "--rdma", "off"], args].concat();
         let server = Server::start(&format!("shapes-{name}"), &args);
@@ -36,7 +36,7 @@ impl Victim {
         victim
     }
 
-    /// Runs a command: its reply, or its error. Panics if the server has ended.
+    /// Runs a command and returns its reply or its error. Panics if the server has died.
     #[track_caller]
     pub fn ask(&mut self, command: &DocBuf) -> Result<DocBuf, Error> {
         self.ask_on("test", command)
@@ -54,7 +54,7 @@ impl Victim {
         }
     }
 
-    /// Runs a command that has to succeed.
+    /// Runs a command that must succeed.
     #[track_caller]
     pub fn works(&mut self, command: DocBuf) -> DocBuf {
         match self.ask(&command) {
@@ -66,7 +66,7 @@ impl Victim {
         }
     }
 
-    /// Runs a command that has to fail: its code.
+    /// Runs a command that must fail, and returns its code.
     #[track_caller]
     pub fn fails(&mut self, command: DocBuf) -> i32 {
         match self.ask(&command) {
@@ -75,7 +75,7 @@ impl Victim {
         }
     }
 
-    /// Runs a command that may fail, but then since it nests too deeply.
+    /// Runs a command that may fail only because it nests too deeply.
     #[track_caller]
     pub fn works_or_is_too_deep(&mut self, command: DocBuf) -> bool {
         match self.ask(&command) {
@@ -85,14 +85,14 @@ impl Victim {
         }
     }
 
-    /// Whether another client is served.
+    /// Checks that another client is served.
     #[track_caller]
     pub fn is_alive(&mut self) {
         let mut other = self.server.connect(OPTIONS);
         other.command("admin", &doc! { "ping" => 1 }).unwrap();
     }
 
-    /// Kills it and starts it on the same directory.
+    /// Kills the server and restarts it on the same directory.
     pub fn restart(&mut self) {
         let Victim { server, args, .. } = self;
         server.restart(args);
@@ -111,7 +111,7 @@ fn abridged(command: &DocBuf) -> String {
     kauri_bson::shell_text(command.as_doc()).chars().take(600).collect()
 }
 
-/// `levels` times what `wrap` makes of the level below.
+/// Applies `wrap` to the level below, `levels` times.
 pub fn nested(
     levels: usize,
     inner: Value<'static>,
@@ -120,7 +120,7 @@ pub fn nested(
     (0..levels).fold(inner, |value, _| wrap(value))
 }
 
-/// A document of one field.
+/// A document with one field.
 pub fn field(name: &str, value: impl Into<Value<'static>>) -> DocBuf {
     let value = value.into();
     DocBuf::build(|out| out.put_value(name, &value))

@@ -1,4 +1,4 @@
-//! Power losses and deaths of the process in repairs of damaged directories.
+//! Power losses and deaths of the process during repairs of damaged directories.
 
 use super::{Damaged, Outcome, Whole, repair_all};
 use kauri_emulator::{Emulator, EmulatorConfig};
@@ -7,20 +7,20 @@ use kauri_testkit::Dice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// States by seed at each event, beside the one with nothing and the one with everything.
+/// Number of seeded states at each event, beside the states with all and with none of the volatile bytes.
 const SEEDED: u64 = 4;
 
-/// What a campaign has looked at.
+/// The counters of a campaign.
 #[derive(Default, Debug)]
 pub struct Looked {
     pub repairs: usize,
     pub images: usize,
     pub second: usize,
-    /// The labels of repairs that were met, and how often.
+    /// The labels of repairs that were reached, and how often.
     pub sites: BTreeMap<String, u64>,
 }
 
-/// The states that a power loss after this many events may leave, of which none has been `seen`.
+/// The states after a power loss at this event, except those already `seen`.
 fn states(image: &Emulator, at: usize, dice: &Dice, seen: &mut BTreeSet<u64>) -> Vec<Emulator> {
     let mut states =
         vec![image.crash_at(at, &mut |_| 0), image.crash_at(at, &mut |choice| choice.options - 1)];
@@ -42,7 +42,7 @@ fn crash_everywhere(
         *looked.sites.entry(site).or_default() += count;
     }
     damaged.check_salvaged(&repaired.crash_at(outcome.salvaged.at, &mut |_| 0), &outcome);
-    // What it has done is durable when it says that it is done.
+    // Its work is durable when it reports success.
     damaged.check_repaired(&repaired.crash_at(repaired.events(), &mut |_| 0), &outcome);
     let mut seen = BTreeSet::new();
     for at in 1..repaired.events() {
@@ -50,7 +50,7 @@ fn crash_everywhere(
             looked.images += 1;
             after_crash(damaged, &outcome, &state, dice, without, looked);
         }
-        // A name that is there need not be durable.
+        // An existing name need not be durable.
         let event = repaired.describe_event(at - 1).unwrap_or_default();
         if event.starts_with("rename") || dice.percent(5) {
             after_death(damaged, &outcome, &repaired.process_death_at(at, usize::MAX), without);
@@ -69,7 +69,7 @@ fn after_crash(
     damaged.check_crashed(state, outcome);
     without.into_iter().for_each(|label| state.faults().disable(label));
     repair_all(state).unwrap_or_else(|error| panic!("the second repair: {error}"));
-    // Sometimes it crashes as well.
+    // Sometimes this repair crashes as well.
     if dice.percent(10) {
         let at = dice.below(state.events() as u64) as usize;
         let again = state.crash_seeded(at, dice.bits());
@@ -81,9 +81,9 @@ fn after_crash(
     damaged.check_repaired(&state.crash_at(state.events(), &mut |_| 0), outcome);
 }
 
-/// The process dies in a repair, the next one ends, and then the power fails. Where the one that died had
-/// done all, the next finds nothing to do, and what it saw may not have been durable: then it is damaged
-/// again, with its copy aside.
+/// The process dies during a repair, the next repair ends, and then the power fails. If the first repair was
+/// complete the second has nothing to do, and the data it read may not have been durable. Then the directory is
+/// damaged again, with its copy aside.
 fn after_death(damaged: &Damaged<'_>, outcome: &Outcome, state: &Emulator, without: Option<&str>) {
     without.into_iter().for_each(|label| state.faults().disable(label));
     repair_all(state).unwrap_or_else(|error| panic!("the repair after a death: {error}"));
@@ -94,8 +94,8 @@ fn after_death(damaged: &Damaged<'_>, outcome: &Outcome, state: &Emulator, witho
     damaged.check_repaired(state, outcome);
 }
 
-/// Damages directories of these seeds in several ways, repairs them, with a safeguard left out if one is
-/// named, and crashes at every event.
+/// Damages directories of these seeds in several ways, repairs them, without one safeguard if it is named, and
+/// crashes at every event.
 pub fn campaign(medium: EmulatorConfig, seeds: Range<u64>, without: Option<&str>) -> Looked {
     let mut looked = Looked::default();
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();

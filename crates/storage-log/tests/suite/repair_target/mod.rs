@@ -1,4 +1,4 @@
-//! Damaged directories, and what a repair of them has to keep at every moment.
+//! Damaged directories, and the invariants that a repair keeps at every moment.
 
 pub mod crashes;
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub const SEGMENT: usize = SEGMENT_BYTES as usize;
 const LOG: &str = "pmlog.0";
 const COLLECTION: CollectionId = CollectionId(10);
-/// Documents that are inserted at first.
+/// Number of documents inserted at first.
 const DOCUMENTS: u64 = 150;
 
 pub type Docs = BTreeMap<RecordId, Vec<u8>>;
@@ -35,19 +35,19 @@ pub fn log_bytes(image: &Emulator) -> Vec<u8> {
     bytes
 }
 
-/// A directory as it is after a shutdown or a crash, and what is in it.
+/// A directory after a shutdown or a crash, and its contents.
 pub struct Whole {
     pub image: Emulator,
     log: Vec<u8>,
     docs: Docs,
-    /// All that each record ever was.
+    /// All versions that each record ever had.
     ever: BTreeMap<RecordId, BTreeSet<Vec<u8>>>,
-    /// Segments whose records are known to be durable: by number and epoch.
+    /// Segments whose records are recorded as durable: by number and epoch.
     segments: Vec<(usize, u64)>,
 }
 
 impl Whole {
-    /// Documents of which some are outdated, some deleted, some moved by the cleaner.
+    /// Documents of which some are superseded, some deleted, some moved by the cleaner.
     pub fn new(medium: EmulatorConfig, seed: u64, clean_shutdown: bool) -> Whole {
         let dice = Dice::new(seed);
         let image = Emulator::new(medium);
@@ -55,7 +55,7 @@ impl Whole {
         let table = Table::create(&dynamic(&engine), COLLECTION.0, &[index()]);
         let mut docs = Docs::new();
         let mut ever: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        // A lost record may leave as many bytes as a mark has that tells something.
+        // A lost record may be as long as a mark with contents.
         let text = |dice: &Dice| match dice.below(3) {
             0 => "x".repeat(45),
             1 => "y".repeat(dice.below(600) as usize),
@@ -90,7 +90,7 @@ impl Whole {
         common::clean(&engine);
         engine.sync().expect("sync");
         let durable = segments(&log_bytes(&image));
-        // These segments' headers, and marks, tell that what was before is durable.
+        // Headers of these segments, and marks, record the earlier data as durable.
         for _ in 0..30 {
             work(5, 90);
             engine.sync().expect("sync");
@@ -108,7 +108,7 @@ impl Whole {
         Whole { image, log, docs, ever, segments }
     }
 
-    /// The directory with damage, all of which is durable.
+    /// The directory with damage, all of it durable.
     pub fn damaged(&self, dice: &Dice) -> Damaged<'_> {
         let mut log = self.log.clone();
         let mut ranges = Vec::new();
@@ -129,7 +129,7 @@ impl Whole {
         Damaged { whole: self, image, log, touched, what }
     }
 
-    /// Damages one place. Answers which bytes that were of use are others now.
+    /// Damages one place. Returns the range of useful bytes that changed.
     fn damage(&self, log: &mut [u8], dice: &Dice) -> (&'static str, Option<Range<usize>>) {
         let (segment, epoch) = *dice.pick(&self.segments).expect("a segment");
         let start = segment * SEGMENT;
@@ -180,13 +180,13 @@ impl Whole {
             }
             _ => {
                 noise(start..start + 4096 + 600);
-                // By what epoch the rest was written can't be told any more.
+                // The epoch of the remaining records is no longer known.
                 ("a segment's beginning", Some(start..start + SEGMENT))
             }
         }
     }
 
-    /// The records of which something lies in these bytes.
+    /// The records that have bytes in these ranges.
     fn touched(&self, ranges: &[Range<usize>]) -> BTreeSet<RecordId> {
         let mut touched = BTreeSet::new();
         for (segment, epoch) in segments(&self.log) {
@@ -217,7 +217,7 @@ fn segments(log: &[u8]) -> Vec<(usize, u64)> {
     used.filter(|(n, epoch)| records(log, *n, *epoch).iter().any(is_put)).collect()
 }
 
-/// The records of the collection in a segment: where in the log, and their headers.
+/// The records of the collection in a segment: their positions in the log, and their headers.
 fn records(log: &[u8], segment: usize, epoch: u64) -> Vec<(usize, RecordHeader)> {
     let (seed, mut offset) = (Seed::new(segment as u32, epoch), 4096);
     let (mut found, bytes) = (Vec::new(), &log[segment * SEGMENT..(segment + 1) * SEGMENT]);
@@ -231,15 +231,15 @@ fn records(log: &[u8], segment: usize, epoch: u64) -> Vec<(usize, RecordHeader)>
     found
 }
 
-/// What a repair was to put aside: its segment and offset, and the bytes that were there.
+/// A piece that a repair must move aside: its segment and offset, and its bytes.
 pub type Piece = ((u32, u32), Vec<u8>);
 
-/// What `kauri check --repair` does. Answers what it has put aside.
+/// Does the work of `kauri check --repair`. Returns the pieces moved aside.
 pub fn repair_all(directory: &Emulator) -> Result<Vec<Piece>, String> {
     repair_in_steps(directory).map(|(pieces, _)| pieces)
 }
 
-/// When the log could be followed, and whether something was given up for it.
+/// The event after which the log could be followed, and whether data was given up for it.
 #[derive(Clone, Copy)]
 pub struct Salvaged {
     /// The event.
@@ -247,7 +247,7 @@ pub struct Salvaged {
     lossy: bool,
 }
 
-/// The same, and when the log could be followed.
+/// The same, with the event after which the log could be followed.
 fn repair_in_steps(directory: &Emulator) -> Result<(Vec<Piece>, Salvaged), String> {
     let failed = |error: kauri_base::Error| error.to_string();
     let dynamic: Arc<dyn Directory> = Arc::new(directory.clone());
@@ -274,7 +274,7 @@ fn repair_in_steps(directory: &Emulator) -> Result<(Vec<Piece>, Salvaged), Strin
     Ok((pieces, salvaged))
 }
 
-/// Places that a check names and that matter.
+/// The relevant places that a check reports.
 fn reported(report: &Report) -> impl Iterator<Item = (u32, u32)> {
     let matters = report.damage.iter().filter(|damage| damage.current != Some(false));
     matters.map(|damage| (damage.segment, damage.offset))
@@ -289,7 +289,7 @@ pub struct Damaged<'w> {
     pub what: Vec<&'static str>,
 }
 
-/// What a repair that nobody disturbs makes of it.
+/// The result of an undisturbed repair.
 pub struct Outcome {
     pub salvaged: Salvaged,
     pieces: Vec<Piece>,
@@ -297,8 +297,8 @@ pub struct Outcome {
 }
 
 impl Damaged<'_> {
-    /// Repairs it, with a safeguard left out if one is named: answers the directory as it is then, with the
-    /// trace of all that was done, and what came of it.
+    /// Repairs the directory, without one safeguard if it is named. Returns the repaired directory with its
+    /// trace, and the outcome.
     pub fn repaired(&self, without: Option<&str>) -> (Emulator, Outcome) {
         let image = self.image.process_death_image();
         without.into_iter().for_each(|label| image.faults().disable(label));
@@ -306,7 +306,7 @@ impl Damaged<'_> {
         let copy = image.process_death_image();
         for ((segment, offset), bytes) in &pieces {
             let at = *segment as usize * SEGMENT + *offset as usize;
-            assert!(self.log[at..].starts_with(bytes), "what is aside of {segment}.{offset}");
+            assert!(self.log[at..].starts_with(bytes), "the piece aside of {segment}.{offset}");
         }
         let report = verify(&copy, &mut |_, _| {}).expect("the check");
         assert_eq!(reported(&report).collect::<Vec<_>>(), []);
@@ -317,7 +317,7 @@ impl Damaged<'_> {
         (image, Outcome { salvaged, pieces, docs: docs.collect() })
     }
 
-    /// The documents of a directory, and what else reading answers; all that was not touched is as it was.
+    /// The documents of a directory, and the errors of its reads; all untouched data must be unchanged.
     fn docs(
         &self,
         image: &Emulator,
@@ -343,7 +343,7 @@ impl Damaged<'_> {
         Ok(docs)
     }
 
-    /// What must have been done durably when the log can be followed.
+    /// Checks the work that must be durable once the log can be followed.
     pub fn check_salvaged(&self, image: &Emulator, outcome: &Outcome) {
         let log = log_bytes(image);
         for segment in log.chunks_exact(SEGMENT).filter(|_| outcome.salvaged.lossy) {
@@ -357,8 +357,8 @@ impl Damaged<'_> {
         assert_eq!(again, [], "what was mended was not durable");
     }
 
-    /// What a crash in a repair must have left: everything that is whole, and of each piece either the
-    /// damage, which a check reports, or the copy.
+    /// Checks the state after a crash during a repair: all intact data, and of each piece either the damage,
+    /// which a check reports, or the copy.
     pub fn check_crashed(&self, image: &Emulator, outcome: &Outcome) {
         let looked_at = image.process_death_image();
         let report = verify(&looked_at, &mut |_, _| {}).expect("the check");
@@ -370,7 +370,7 @@ impl Damaged<'_> {
             let ((segment, offset), bytes) = piece;
             let at = *segment as usize * SEGMENT + *offset as usize;
             let there = log[at..].starts_with(bytes);
-            // If the log can't be followed a check can't name all.
+            // If the log can't be followed, a check can't name all damage.
             let named = match opened.is_ok() {
                 true => places.contains(&(*segment, *offset)),
                 false => !places.is_empty(),
@@ -384,7 +384,7 @@ impl Damaged<'_> {
         }
     }
 
-    /// What a repair that has ended must have left, whatever crashed before it.
+    /// Checks the state after a completed repair, whatever crashed before it.
     pub fn check_repaired(&self, image: &Emulator, outcome: &Outcome) {
         for piece in &outcome.pieces {
             assert!(is_aside(image, piece), "{:?} is not aside", piece.0);
@@ -403,7 +403,7 @@ impl Damaged<'_> {
     }
 }
 
-/// Whether some file that was put aside holds all of a piece.
+/// Whether one of the files aside holds all of a piece.
 fn is_aside(image: &Emulator, ((segment, offset), bytes): &Piece) -> bool {
     let name = format!("quarantine.{segment}.{offset}");
     let names = image.list().expect("the files");

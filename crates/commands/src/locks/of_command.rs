@@ -1,4 +1,5 @@
-//! Which lock a command takes: by its access to data and its namespace, unless this file has an exception.
+//! Maps a command to the lock it takes: scope and mode. They follow from the command's access to data and its
+//! namespace, unless this file has an exception.
 
 use super::Scope;
 use crate::cmds::{
@@ -9,7 +10,7 @@ use crate::registry::{Access, Asked, Command, Target};
 use kauri_base::rw_lock::LockMode;
 use kauri_bson::{Doc, Value};
 
-/// Commands about everything.
+/// Commands that take the global lock.
 const ALL: &[&str] = &[
     apply_ops::COMMAND.name,
     bulk_write::COMMAND.name,
@@ -28,8 +29,8 @@ const NONE: &[&str] = &[
     users_info::USERS.name,
 ];
 
-/// The lock that a command needs; `None` if it runs without a lock.
-pub(super) fn of<'a>(command: &Command, asked: Asked<'a>) -> Option<(Scope<'a>, LockMode)> {
+/// The lock that a command takes; `None` if it runs without a lock.
+pub(super) fn lock<'a>(command: &Command, asked: Asked<'a>) -> Option<(Scope<'a>, LockMode)> {
     let is_in = |names: &[&str]| names.contains(&command.name);
     let mode = match command.access {
         _ if is_in(NONE) => return None,
