@@ -69,6 +69,7 @@ fn proxy(port: u16, options: &str) -> (Proxy, Uri) {
         port: 0,
         ipv6: false,
         unix: None,
+        workers: 2,
         connections_max: 100,
         upstream: uri.parse().unwrap(),
         resting_max: 10,

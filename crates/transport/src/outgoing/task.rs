@@ -1,7 +1,7 @@
 //! The task of an outgoing session: connects, then moves messages in both directions until the session ends.
 
 use super::connect::{Connect, PeerSession};
-use super::state::{Concerned, Phase, Shared};
+use super::state::{Change, Concerned, Phase, Shared};
 use crate::contract::SessionEnd;
 use crate::executor::Sleep;
 use crate::reply::ReplyBuf;
@@ -142,10 +142,13 @@ impl Task {
 
     /// Ready when no change of the transport is under way.
     fn poll_upgrade(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let answer = self.shared.lock().upgrade.answer.take();
-        let result = match (answer, &mut self.upgrading) {
+        let wanted = self.shared.lock().upgrade.wanted.take();
+        let result = match (wanted, &mut self.upgrading) {
             (None, None) => return Poll::Ready(()),
-            (Some(answer), _) => match self.session.begin_upgrade(&answer) {
+            (Some(Change::Prepare { dialer, random }), _) => {
+                self.session.prepare_rdma(&dialer, random)
+            }
+            (Some(Change::Begin(answer)), _) => match self.session.begin_upgrade(&answer) {
                 Ok(()) => {
                     self.upgrading = Some(self.shared.worker.sleep(UPGRADE_TIME_MAX));
                     return self.poll_upgrade(cx);
@@ -153,11 +156,11 @@ impl Task {
                 Err(why) => Err(why),
             },
             (None, Some(limit)) => match self.session.poll_upgraded(cx) {
-                Poll::Ready(result) => result,
+                Poll::Ready(result) => result.map(|()| Vec::new()),
                 Poll::Pending if Pin::new(limit).poll(cx).is_pending() => return Poll::Pending,
                 Poll::Pending => {
                     self.session.abandon_upgrade();
-                    Err("the server did not answer through shared memory".to_owned())
+                    Err("the server did not answer through the new transport".to_owned())
                 }
             },
         };
