@@ -218,7 +218,12 @@ impl Relay<'_> {
             session.is_personal |= !look.ok;
             changed = look.changed;
         }
-        *self.reply.buffer() = changed.unwrap_or(reply);
+        let reply = changed.unwrap_or(reply);
+        let buffer = self.reply.buffer();
+        match reply.len() <= buffer.capacity() {
+            true => buffer.extend_from_slice(&reply),
+            false => *buffer = reply,
+        }
         self.attach();
         (self.driver.gets_more, self.driver.in_flight) = (more, more);
         Ok(if more { Outcome::Exhaust } else { Outcome::Reply })

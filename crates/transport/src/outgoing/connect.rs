@@ -38,6 +38,9 @@ pub trait PeerSession: Session {
         false
     }
 
+    /// Nothing has come or gone for a while: the session keeps no memory that it can do without until then.
+    fn rest(&mut self) {}
+
     /// Prepares the change to RDMA by this device. Answers the parameters of the request to the server; its answer is
     /// then that of RDMA. `random` should be.
     fn prepare_rdma(&mut self, _dialer: &Dialer, _random: u64) -> Result<Vec<u8>, String> {

@@ -298,6 +298,15 @@ impl Crossing {
         Ok(crossing)
     }
 
+    /// Keeps no memory that it can do without until something comes.
+    pub fn rest(&self) {
+        self.socket.ask(|end| {
+            if let ServerFabric::Shared(fabric) = end.fabric() {
+                fabric.rest();
+            }
+        });
+    }
+
     /// Whether a look for one direction may have found something for the other one since the last call.
     pub fn take_changed(&self) -> bool {
         self.socket.changed.swap(false, Ordering::Relaxed)

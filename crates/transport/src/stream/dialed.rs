@@ -149,6 +149,10 @@ impl PeerSession for StreamSession<DialedSocket> {
         self.wait_in_both_directions()
     }
 
+    fn rest(&mut self) {
+        self.crossing.iter().for_each(Crossing::rest);
+    }
+
     fn prepare_rdma(&mut self, dialer: &Dialer, random: u64) -> Result<Vec<u8>, String> {
         let Ok(address) = self.info().local.parse::<SocketAddr>() else {
             return Err("the connection is not TCP's".to_owned());
