@@ -98,8 +98,13 @@ fn a_session_that_dies_at_its_next_hello_is_replaced_and_nothing_else_is_said_tw
     let insert = doc! { "insert" => "c", "documents" => array![doc! { "_id" => 1 }] };
     let mut driver = Connection::open(&uri).unwrap();
     assert!(matches!(driver.command("test", &insert), Err(ClientError::Io(_))));
-    let inserts = said.lock().unwrap().iter().filter(|(_, name, _)| name == "insert").count();
-    assert_eq!(inserts, 1);
+    let inserts = || said.lock().unwrap().iter().filter(|(_, name, _)| name == "insert").count();
+    assert_eq!(inserts(), 1);
+    // Not even the first message of a driver.
+    let mut driver = TcpStream::connect(&proxy.addresses()[0]).unwrap();
+    driver.write_all(&message(&insert, 0)).unwrap();
+    assert!(received(&mut driver).is_none());
+    assert_eq!(inserts(), 2);
     proxy.stop(Duration::from_secs(5));
 }
 
