@@ -272,8 +272,7 @@ impl Pool {
         drop(state);
         drop(resting);
         let state = self.state();
-        let waited =
-            self.one_ended.wait_timeout_while(state, patience, |state| state.open > 0);
+        let waited = self.one_ended.wait_timeout_while(state, patience, |state| state.open > 0);
         drop(waited);
     }
 }

@@ -76,7 +76,9 @@ impl Relay<'_> {
     /// Passes a request on, and its reply back; called again for each further reply.
     pub async fn run(mut self, message: &[u8]) -> Outcome {
         let passed = match self.driver.gets_more {
-            true => self.next_reply(&Request::of(message)).await.map_err(|fault| self.end_by(fault)),
+            true => {
+                self.next_reply(&Request::of(message)).await.map_err(|fault| self.end_by(fault))
+            }
             false => self.pass(message).await,
         };
         passed.unwrap_or_else(|end| {
@@ -263,8 +265,7 @@ impl Relay<'_> {
     /// Whether the proxy ends and does not wait for this request.
     fn is_over(&self, request: &Request<'_>) -> bool {
         let is_hello = request.kind == Kind::Hello;
-        self.liveness.is_cancelled()
-            || is_hello && self.common.is_stopping.load(Ordering::Relaxed)
+        self.liveness.is_cancelled() || is_hello && self.common.is_stopping.load(Ordering::Relaxed)
     }
 }
 

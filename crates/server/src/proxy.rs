@@ -154,7 +154,8 @@ mod tests {
 
     #[test]
     fn proxy_flags_match_the_servers() {
-        let options = parse(&["mongodb://h:1/?rdma=require", "--port", "5", "--workers", "3"]).unwrap();
+        let options =
+            parse(&["mongodb://h:1/?rdma=require", "--port", "5", "--workers", "3"]).unwrap();
         assert_eq!(options.workers, 3);
         assert_eq!((options.port, options.bind_ips), (5, vec!["127.0.0.1".to_owned()]));
         assert_eq!(options.unix, Some(("/tmp".into(), 0o700)));

@@ -17,8 +17,8 @@ use kauri_verbs::{
 };
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum time of a device to bind a window: that needs no packet.
 const BIND_NS_MAX: u64 = 200_000_000;
