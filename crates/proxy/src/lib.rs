@@ -6,9 +6,10 @@
 //!
 //! Invariants:
 //! - A driver's connection has at most one upstream session, with at most one unanswered request. So the order is
-//!   the server's own, and memory is one request and one reply. An idle driver owns no buffer.
+//!   the server's own, and memory is one request and one reply, each with a copy that is on its way. An idle driver
+//!   owns no buffer.
 //! - A session is reused for another driver only if no effect of the first driver is visible in it.
-//! - No action of a driver affects other drivers: nothing here blocks a worker.
+//! - No action of a driver affects other drivers: nothing here waits but as a future.
 //!
 //! | module | holds |
 //! |---|---|

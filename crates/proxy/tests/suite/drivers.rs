@@ -101,7 +101,7 @@ fn a_driver_is_disconnected_when_its_session_ends() {
     let port = server(Arc::new(|_, number, _| (number < 2).then(|| doc! { "ok" => 1.0 })));
     let (proxy, _) = proxy(port, "");
     let mut idle = driver(&proxy.addresses()[0]);
-    // It ends after the third request, which is another's.
+    // Nobody waits for a reply to the third request, at which the server closes.
     idle.write_all(&message(&doc! { "insert" => "c", "$db" => "test" }, flags::MORE_TO_COME))
         .unwrap();
     assert!(is_at_end(&idle));
@@ -202,7 +202,6 @@ fn a_stopping_proxy_answers_what_is_asked() {
     let stopping = std::thread::spawn(move || proxy.stop(Duration::from_secs(60)));
     // From here on sessions drain.
     assert!(is_at_end(&idle));
-    assert!(TcpStream::connect(&address).is_err());
     go.send(()).unwrap();
     received(&mut busy).unwrap();
     assert!(is_at_end(&busy));
