@@ -149,6 +149,7 @@ impl Dialing {
 }
 
 /// Where sends and arrivals of a connection complete.
+#[allow(clippy::large_enum_variant, reason = "one a connection")]
 enum Completions {
     /// In a queue of its own, which its user polls.
     Own {
