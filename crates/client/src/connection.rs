@@ -4,7 +4,7 @@ use crate::deadline::Deadline;
 use crate::rdma;
 use crate::request::{self, Sequence};
 use crate::shared::RingWay;
-use crate::stream::{HangUp, Stream, reserve};
+use crate::stream::{Stream, reserve};
 use crate::uri::{Uri, Wanted};
 use crate::{ClientError, Result};
 use kauri_base::Error;
@@ -16,7 +16,7 @@ use kauri_wire::{
     HEADER_BYTES, Header, Message, MsgWriter, checked_length, claimed_length, opcode, query_flags,
     write_query,
 };
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// Size of message memory that a connection keeps when it is trimmed.
@@ -180,11 +180,7 @@ pub struct Connection {
 impl Connection {
     /// Connects, says hello, and changes over as the connection string wants it.
     pub fn open(uri: &Uri) -> Result<Connection> {
-        if uri.shared_memory == Wanted::Require && uri.rdma == Wanted::Require {
-            let why =
-                "a connection has one transport: sharedMemory and rdma can't both be required";
-            return Err(ClientError::Uri(why.to_owned()));
-        }
+        uri.check()?;
         let mut connection = Connection::negotiate(uri)?;
         connection.stream.set_end(Deadline::NEVER);
         Ok(connection)
@@ -358,16 +354,6 @@ impl Connection {
         Ok(self.stream.set_timeout(timeout)?)
     }
 
-    /// A handle that ends the connection from another thread.
-    pub fn hang_up(&self) -> Result<HangUp> {
-        Ok(self.stream.hang_up()?)
-    }
-
-    /// A descriptor that becomes readable when the server ends an idle connection.
-    pub fn sign_of_life(&self) -> BorrowedFd<'_> {
-        self.stream.fd()
-    }
-
     /// Whether it is in order, and nothing has come that was not received.
     pub fn is_quiet(&mut self) -> bool {
         let way = match &mut self.way {
@@ -386,11 +372,6 @@ impl Connection {
             Way::Stream => false,
         };
         self.broken || has_failed || self.stream.has_ended()
-    }
-
-    /// Whether the stream shows no end of the connection and no received bytes.
-    pub fn is_alive(&self) -> bool {
-        !self.broken && self.stream.is_quiet()
     }
 
     /// Frees the memory of a large message, if no unread bytes are in it.

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | [`uri`] | connection strings |
 //! | [`connection`] | commands and replies, one by one or pipelined |
-//! | [`outgoing`] | sessions that a worker opens: the handshake, and the switch to shared memory |
+//! | [`outgoing`] | sessions that a worker opens: the handshake, and the switch to a faster transport |
 //! | `request` | requests in parts, in the caller's memory |
 //! | `stream` | the socket that every session begins on |
 //! | `shared` | transfers through rings, of shared memory or RDMA |
@@ -34,7 +34,6 @@ pub mod uri;
 
 pub use connection::{Connection, Reply, Transport};
 pub use request::Sequence;
-pub use stream::HangUp;
 pub use uri::{Uri, Wanted};
 
 use std::fmt;

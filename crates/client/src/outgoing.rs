@@ -1,11 +1,11 @@
-//! Sessions that a worker opens by connection string: the handshake, and the change to shared memory.
+//! Sessions that a worker opens by connection string: the handshake, and the change to shared memory or RDMA.
 //!
-//! It negotiates as [`crate::Connection`] does, and blocks nothing. RDMA is not used.
+//! It negotiates as [`crate::Connection`] does, and blocks nothing but for the calls that make a queue pair.
 
 use crate::connection::{Reply, Transport, hello_command, process_of, reply_of, upgrade_command};
 use crate::request::refused;
 use crate::uri::{Host, Uri, Wanted};
-use crate::{ClientError, Result};
+use crate::{ClientError, Result, rdma};
 use kauri_bson::{DocBuf, DocWriter, Value};
 use kauri_transport::outgoing::{
     Address, Connect, Outgoing, OutgoingError, OutgoingOptions, SocketConnect,
@@ -34,6 +34,7 @@ pub struct Opened {
 /// Opens a session on this worker: connects, says hello, and changes over as the connection string wants it, within
 /// its `connectTimeoutMS`. Of `options` the time for connecting is not used.
 pub async fn open(worker: &WorkerHandle, uri: &Uri, options: OutgoingOptions) -> Result<Opened> {
+    uri.check()?;
     let limit = Some(uri.connect_timeout).filter(|limit| !limit.is_zero());
     let limit_ns = limit.map_or(u64::MAX, |limit| limit.as_nanos() as u64);
     let end_ns = monotonic_ns().saturating_add(limit_ns);
@@ -55,7 +56,10 @@ pub async fn open(worker: &WorkerHandle, uri: &Uri, options: OutgoingOptions) ->
         }
     }
     if uri.rdma != Wanted::Off && uri.shared_memory != Wanted::Require {
-        why.push("no RDMA: sessions of workers do not use it".to_owned());
+        match opening.dial(&opened.session).await? {
+            Ok(()) => return Ok(opened),
+            Err(reason) => why.push(format!("no RDMA: {reason}")),
+        }
     }
     if uri.rdma == Wanted::Require || uri.shared_memory == Wanted::Require {
         return Err(ClientError::Required(why.join("; ")));
@@ -116,8 +120,27 @@ impl Opening<'_> {
             return Ok(Err("the connection is no Unix domain socket's".to_owned()));
         }
         let parameters = shared_memory::request(self.uri.ring_bytes);
+        self.change(session, Transport::SharedMemory, parameters).await
+    }
+
+    /// The same, to RDMA.
+    async fn dial(&self, session: &Outgoing) -> Result<std::result::Result<(), String>> {
+        let device = self.uri.rdma_device.as_deref();
+        match rdma::prepare_on_worker(device, session).await.map_err(lost)? {
+            Ok(parameters) => self.change(session, Transport::Rdma, parameters).await,
+            Err(why) => Ok(Err(why)),
+        }
+    }
+
+    /// Requests a transport from the server, and changes over by its answer.
+    async fn change(
+        &self,
+        session: &Outgoing,
+        transport: Transport,
+        parameters: Vec<u8>,
+    ) -> Result<std::result::Result<(), String>> {
         let mut message = Vec::new();
-        write_command(&mut message, &upgrade_command(Transport::SharedMemory, parameters))?;
+        write_command(&mut message, &upgrade_command(transport, parameters))?;
         let reply = match ask(session, message, self.end_ns).await {
             Err(ClientError::Command(error)) => return Ok(Err(error.to_string())),
             reply => reply?,

@@ -3,6 +3,7 @@
 
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
+use kauri_transport::outgoing::{Outgoing, OutgoingError};
 use kauri_transport::rdma::{Dialer, Dialing};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -40,12 +41,27 @@ fn dialer(device: Option<&str>) -> Result<Arc<Dialer>, String> {
     })
 }
 
+/// A number that a server cannot guess.
+fn random() -> u64 {
+    static RANDOM: OnceLock<SeededRandom> = OnceLock::new();
+    RANDOM.get_or_init(SeededRandom::from_entropy).next_u64()
+}
+
 /// Makes everything for a connection from this address.
 pub fn prepare(device: Option<&str>, address: IpAddr) -> Result<Dialing, String> {
-    static RANDOM: OnceLock<SeededRandom> = OnceLock::new();
-    let random = RANDOM.get_or_init(SeededRandom::from_entropy).next_u64();
-    let prepared = dialer(device)?.prepare(address, random);
+    let prepared = dialer(device)?.prepare(address, random());
     prepared.map_err(|error| error.to_string())
+}
+
+/// Makes everything for a session of a worker. Answers the parameters of the request.
+pub async fn prepare_on_worker(
+    device: Option<&str>,
+    session: &Outgoing,
+) -> Result<Result<Vec<u8>, String>, OutgoingError> {
+    match dialer(device) {
+        Ok(dialer) => session.prepare_rdma(dialer, random()).await,
+        Err(why) => Ok(Err(why)),
+    }
 }
 
 #[cfg(test)]

@@ -38,22 +38,6 @@ const ENOMEM: i32 = 12;
 /// Maximum wait for another path to the same server whose listener does not accept.
 const BESIDE_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// Ends a connection from another thread, whatever it goes through and whatever its own thread waits for: the
-/// stream is each transport's sign of life.
-#[derive(Debug)]
-pub struct HangUp(Socket);
-
-impl HangUp {
-    /// Both sides find that the connection has ended.
-    pub fn now(&self) {
-        // It fails only if it has ended already.
-        let _ = match &self.0 {
-            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
-}
-
 impl Stream {
     fn new(socket: Socket, uri: &Uri, end: Deadline) -> Result<Stream> {
         let mut stream = Stream { socket, timeout: None, end, early: Vec::new() };
@@ -214,14 +198,6 @@ impl Stream {
         if self.early.is_empty() {
             self.early = Vec::new();
         }
-    }
-
-    /// See [`HangUp`].
-    pub fn hang_up(&self) -> io::Result<HangUp> {
-        Ok(HangUp(match &self.socket {
-            Socket::Tcp(stream) => Socket::Tcp(stream.try_clone()?),
-            Socket::Unix(stream) => Socket::Unix(stream.try_clone()?),
-        }))
     }
 
     /// Whether nothing has come that was not received, not even the end.

@@ -74,6 +74,16 @@ impl Uri {
         }
     }
 
+    /// Fails if no connection can be as it says.
+    pub(crate) fn check(&self) -> crate::Result<()> {
+        if self.shared_memory == Wanted::Require && self.rdma == Wanted::Require {
+            let why =
+                "a connection has one transport: sharedMemory and rdma can't both be required";
+            return Err(ClientError::Uri(why.to_owned()));
+        }
+        Ok(())
+    }
+
     fn option(&mut self, name: &str, value: &str) -> Result<(), String> {
         let number =
             || value.parse::<u32>().map_err(|_| format!("{name} must be a number, not '{value}'"));

@@ -5,42 +5,46 @@
 //! expects, and so that a driver of a replica set stays on the proxy.
 //!
 //! Invariants:
-//! - A driver's connection has one thread and at most one upstream session, with at most one unanswered request. So
-//!   the order is the server's own, and memory is one request and one reply.
+//! - A driver's connection has at most one upstream session, with at most one unanswered request. So the order is
+//!   the server's own, and memory is one request and one reply, each with a copy that is on its way. An idle driver
+//!   owns no buffer.
 //! - A session is reused for another driver only if no effect of the first driver is visible in it.
-//! - No action of a driver affects other drivers.
+//! - No action of a driver affects other drivers: nothing here waits but as a future.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `front` | the thread that accepts drivers and detects disconnects |
-//! | `lifeline` | ending a driver's connection from outside |
-//! | `driver` | a driver's socket: messages in, bytes out |
+//! | `service` | drivers' connections as sessions of the transport |
 //! | `relay` | a driver's connection, request by request |
 //! | `request` | the parsed part of a request |
 //! | `hello` | handshakes: fitting sessions, rewritten replies |
 //! | `pool` | idle sessions |
 //!
-//! Position: above `client`. Must not know: the meaning of commands, except those of the handshake.
+//! Position: above `client` and `transport`. Must not know: the meaning of commands, except those of the handshake.
 
-mod driver;
-mod front;
 mod hello;
-mod lifeline;
 mod pool;
 mod relay;
 mod request;
+mod service;
 
-use front::Front;
 use kauri_base::log::{self, Attr};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_client::Uri;
-use kauri_transport::TransportLayer;
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
 use kauri_transport::unix::{UnixOptions, UnixTransport};
+use kauri_transport::{
+    ExecutorOptions, ServiceEntryPoint, ServiceExecutor, SessionManager, TransportLayer,
+};
 use pool::Pool;
+use relay::Common;
+use service::Service;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+/// Time for sessions to send what waits when the proxy stops, if nothing is left of its grace.
+const CLOSE_TIME_MIN: Duration = Duration::from_secs(2);
 
 /// Options of a proxy.
 #[derive(Clone, Debug)]
@@ -53,6 +57,8 @@ pub struct ProxyOptions {
     pub ipv6: bool,
     /// The directory of the Unix domain socket `mongodb-<port>.sock`, and its permissions; `None`: no socket.
     pub unix: Option<(PathBuf, u32)>,
+    /// Worker threads; 0 for one per core.
+    pub workers: usize,
     /// Most drivers' connections at a time.
     pub connections_max: usize,
     /// The server.
@@ -65,47 +71,42 @@ pub struct ProxyOptions {
 
 /// A running proxy.
 pub struct Proxy {
-    front: Front,
-    pool: Arc<Pool>,
+    executor: Arc<ServiceExecutor>,
+    manager: Arc<SessionManager>,
+    service: Arc<Service>,
+    transports: Vec<Box<dyn TransportLayer>>,
     addresses: Vec<String>,
-    _tcp: TcpTransport,
-    _unix: Option<UnixTransport>,
 }
 
 impl Proxy {
     /// Listens, determines the server's transport, and serves drivers from now on. An unreachable server is not an
     /// error: it may start later.
     pub fn start(options: &ProxyOptions) -> Result<Proxy> {
-        let mut tcp = TcpTransport::new(TcpOptions {
-            bind_ips: options.bind_ips.clone(),
-            port: options.port,
-            ipv6: options.ipv6,
-        });
-        tcp.setup()?;
-        let port = tcp.socket_addresses().first().map_or(options.port, |address| address.port());
-        let mut addresses = tcp.local_addresses();
-        let mut unix = None;
-        if let Some((prefix, permissions)) = options.unix.clone() {
-            let mut socket =
-                UnixTransport::new(UnixOptions { path_prefix: prefix, port, permissions });
-            socket.setup()?;
-            addresses.extend(socket.local_addresses());
-            unix = Some(socket);
+        let mut transports = listen(options)?;
+        let addresses: Vec<_> =
+            transports.iter().flat_map(|transport| transport.local_addresses()).collect();
+        let executor = ServiceExecutor::start(&ExecutorOptions {
+            workers: options.workers,
+            spin_us: options.upstream.spin.as_micros().try_into().unwrap_or(u64::MAX),
+            ..ExecutorOptions::default()
+        })?;
+        let pool = Pool::new(options);
+        look(&executor, &pool)?;
+        let service = Arc::new(Service(Common {
+            pool,
+            manager: OnceLock::new(),
+            is_stopping: AtomicBool::new(false),
+        }));
+        let entry_point = Arc::clone(&service) as Arc<dyn ServiceEntryPoint>;
+        let manager =
+            SessionManager::new(Arc::clone(&executor), entry_point, options.connections_max);
+        service.0.manager.get_or_init(|| Arc::downgrade(&manager));
+        for transport in &mut transports {
+            transport.start(&manager)?;
         }
-        let failed = |error: std::io::Error| {
-            Error::new(ErrorCode::InternalError, format!("cannot start the proxy: {error}"))
-        };
-        let pool = Pool::start(options).map_err(failed)?;
-        let unix_listener = unix.as_mut().and_then(UnixTransport::take_listener);
-        let unix_path = unix.as_ref().and_then(|unix| unix.local_addresses().pop());
-        let acceptors =
-            front::acceptors(tcp.take_listeners(), unix_listener.zip(unix_path)).map_err(failed)?;
-        pool.look();
-        let front =
-            Front::start(acceptors, Arc::clone(&pool), options.connections_max).map_err(failed)?;
         let attr = Attr::new().str("addresses", addresses.join(","));
         log::info("NETWORK", 23016, "listener", "Waiting for connections", attr);
-        Ok(Proxy { front, pool, addresses, _tcp: tcp, _unix: unix })
+        Ok(Proxy { executor, manager, service, transports, addresses })
     }
 
     /// The addresses that it listens on.
@@ -114,8 +115,49 @@ impl Proxy {
     }
 
     /// Accepts no more, has requests that are on their way answered for so long, and ends all.
-    pub fn stop(self, grace: Duration) {
-        self.front.stop(grace);
-        self.pool.close();
+    pub fn stop(mut self, grace: Duration) {
+        let until = Instant::now() + grace;
+        self.transports.iter_mut().for_each(|transport| transport.shutdown());
+        // Before the drivers' sessions look.
+        self.service.0.is_stopping.store(true, Ordering::Relaxed);
+        self.manager.shutdown(grace);
+        let left = until.saturating_duration_since(Instant::now());
+        self.service.0.pool.close(left.max(CLOSE_TIME_MIN));
+        self.executor.shutdown();
     }
+}
+
+/// The listening sockets: one port.
+fn listen(options: &ProxyOptions) -> Result<Vec<Box<dyn TransportLayer>>> {
+    let mut tcp = TcpTransport::new(TcpOptions {
+        bind_ips: options.bind_ips.clone(),
+        port: options.port,
+        ipv6: options.ipv6,
+    });
+    tcp.setup()?;
+    let port = tcp.socket_addresses().first().map_or(options.port, |address| address.port());
+    let mut transports: Vec<Box<dyn TransportLayer>> = vec![Box::new(tcp)];
+    if let Some((path_prefix, permissions)) = options.unix.clone() {
+        let mut unix = UnixTransport::new(UnixOptions { path_prefix, port, permissions });
+        unix.setup()?;
+        transports.push(Box::new(unix));
+    }
+    Ok(transports)
+}
+
+/// Opens the first session, and has idle ones looked after.
+fn look(executor: &Arc<ServiceExecutor>, pool: &Arc<Pool>) -> Result<()> {
+    let Some(worker) = executor.workers().first() else {
+        return Err(Error::new(ErrorCode::InternalError, "the proxy has no worker"));
+    };
+    let (pool, home) = (Arc::clone(pool), worker.clone());
+    let (looked, has_looked) = mpsc::channel();
+    worker.spawn(async move {
+        Arc::clone(&pool).look(home.clone()).await;
+        let _ = looked.send(());
+        Pool::sweep(Arc::downgrade(&pool), home).await;
+    });
+    // It fails if the task has panicked, which is logged.
+    let _ = has_looked.recv();
+    Ok(())
 }

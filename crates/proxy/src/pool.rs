@@ -3,34 +3,75 @@
 //! Invariants:
 //! - An idle session has no bytes in flight in either direction.
 //! - The number and the idle time of idle sessions are limited; the session that is idle longest is closed first.
+//! - A driver gets a session of its own worker, unless only another worker has one that fits.
 
 use crate::ProxyOptions;
 use crate::hello::Key;
 use kauri_base::log::{self, Attr};
 use kauri_bson::doc;
-use kauri_client::{ClientError, Connection, HangUp, Uri};
+use kauri_client::outgoing::{Opened, lost};
+use kauri_client::{ClientError, Uri};
+use kauri_transport::outgoing::{Outgoing, OutgoingOptions};
+use kauri_transport::{SessionManager, WorkerHandle, monotonic_ns};
+use kauri_wire::MsgWriter;
 use std::collections::VecDeque;
-use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Interval of checks of idle sessions.
 const SWEEP_EACH: Duration = Duration::from_secs(5);
 /// Maximum time for writes without replies after their driver has disconnected.
 const SETTLE_TIME: Duration = Duration::from_secs(60);
+/// Bytes of requests without replies that a session takes ahead, and of replies that a driver is behind.
+const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// A session with the server, and what a driver has made of it.
+/// The driver of a session: it is disconnected when the session ends.
+type Attached = Option<(Weak<SessionManager>, u64)>;
+
+/// A session with the server, and what a driver has made of it. Dropping it closes it, after what waits to be sent.
 #[derive(Debug)]
 pub struct Session {
-    pub connection: Connection,
-    pub hang_up: Arc<HangUp>,
+    pub outgoing: Outgoing,
+    driver: Arc<Mutex<Attached>>,
+    is_attached: bool,
     /// The remembered state of its driver. `None`: nothing yet.
     pub key: Option<Key>,
     /// It may have state that no other driver may use.
     pub is_personal: bool,
     /// Requests that want no answer are perhaps still being worked on.
     pub is_unsettled: bool,
+    /// It was idle, and has not replied to its new driver yet.
+    pub is_resumed: bool,
+}
+
+impl Session {
+    /// From now on the end of the session disconnects this driver; at once if it has ended.
+    pub fn attach(&mut self, manager: &Weak<SessionManager>, driver: u64) {
+        if !std::mem::replace(&mut self.is_attached, true) {
+            *lock(&self.driver) = Some((Weak::clone(manager), driver));
+            if self.outgoing.ended().is_some() {
+                disconnect(&self.driver);
+            }
+        }
+    }
+
+    fn detach(&mut self) {
+        self.is_attached = false;
+        *lock(&self.driver) = None;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn disconnect(driver: &Mutex<Attached>) {
+    let attached = lock(driver).take();
+    if let Some((manager, driver)) = attached
+        && let Some(manager) = manager.upgrade()
+    {
+        manager.end_session(driver);
+    }
 }
 
 #[derive(Debug)]
@@ -43,6 +84,8 @@ struct Resting {
 struct State {
     /// The one that has rested longest first.
     resting: VecDeque<Resting>,
+    /// Sessions that have not ended, whoever has them.
+    open: usize,
     closed: bool,
     /// The last logged transport of sessions.
     told: String,
@@ -51,38 +94,42 @@ struct State {
 /// See the module's head.
 pub struct Pool {
     uri: Uri,
+    options: OutgoingOptions,
     resting_max: usize,
     resting_time: Duration,
     state: Mutex<State>,
-    closing: Condvar,
-    sweeper: Mutex<Option<JoinHandle<()>>>,
+    one_ended: Condvar,
 }
 
 impl Pool {
     /// A pool without sessions.
-    pub fn start(options: &ProxyOptions) -> io::Result<Arc<Pool>> {
-        let pool = Arc::new(Pool {
-            uri: Uri { introduces: false, ..options.upstream.clone() },
+    pub fn new(options: &ProxyOptions) -> Arc<Pool> {
+        let mut uri = Uri { introduces: false, ..options.upstream.clone() };
+        if uri.connect_timeout.is_zero() {
+            uri.connect_timeout = uri.socket_timeout.unwrap_or_default();
+        }
+        Arc::new(Pool {
+            uri,
+            options: OutgoingOptions {
+                unsent_bytes_max: AHEAD_BYTES_MAX,
+                untaken_bytes_max: AHEAD_BYTES_MAX,
+                in_order: true,
+                ..OutgoingOptions::default()
+            },
             resting_max: options.resting_max,
             resting_time: options.resting_time,
             state: Mutex::default(),
-            closing: Condvar::new(),
-            sweeper: Mutex::default(),
-        });
-        let swept = Arc::clone(&pool);
-        let sweeper =
-            std::thread::Builder::new().name("pool".into()).spawn(move || swept.sweep())?;
-        *pool.sweeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(sweeper);
-        Ok(pool)
+            one_ended: Condvar::new(),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Opens the first session, to log the transport.
-    pub fn look(&self) {
-        match self.open() {
+    pub async fn look(self: Arc<Self>, worker: WorkerHandle) {
+        match self.open(&worker).await {
             Ok(session) => self.rest(session),
             Err(error) => {
                 let attr = Attr::new().str("error", error.to_string());
@@ -92,20 +139,37 @@ impl Pool {
         }
     }
 
-    /// A new session.
-    pub fn open(&self) -> Result<Session, ClientError> {
-        let opening = Uri { socket_timeout: self.handshake_limit(), ..self.uri.clone() };
-        let mut connection = Connection::open(&opening)?;
-        connection.set_timeout(self.uri.socket_timeout)?;
-        self.tell(&connection);
-        let hang_up = Arc::new(connection.hang_up()?);
-        Ok(Session { connection, hang_up, key: None, is_personal: false, is_unsettled: false })
+    /// A new session on this worker.
+    pub async fn open(self: &Arc<Self>, worker: &WorkerHandle) -> Result<Session, ClientError> {
+        let opened = kauri_client::outgoing::open(worker, &self.uri, self.options.clone()).await?;
+        self.tell(&opened);
+        let (driver, outgoing) = (Arc::<Mutex<Attached>>::default(), opened.session);
+        self.state().open += 1;
+        let (pool, attached) = (Arc::clone(self), Arc::clone(&driver));
+        outgoing.when_ended(Some(Box::new(move || {
+            disconnect(&attached);
+            pool.note_ended();
+        })));
+        Ok(Session {
+            outgoing,
+            driver,
+            is_attached: false,
+            key: None,
+            is_personal: false,
+            is_unsettled: false,
+            is_resumed: false,
+        })
+    }
+
+    fn note_ended(&self) {
+        self.state().open -= 1;
+        self.one_ended.notify_all();
     }
 
     /// Logs which way sessions take, if that is news.
-    fn tell(&self, connection: &Connection) {
-        let way = connection.transport().name();
-        let why = connection.fallback().unwrap_or_default();
+    fn tell(&self, opened: &Opened) {
+        let way = opened.session.transport().unwrap_or("none");
+        let why = opened.fallback.as_deref().unwrap_or_default();
         let news = format!("{way} {why}");
         let before = std::mem::replace(&mut self.state().told, news.clone());
         if before == news {
@@ -118,52 +182,51 @@ impl Pool {
         log::info("NETWORK", 6_300_102, "proxy", "Sessions with the server", attr);
     }
 
-    /// Maximum time of a server for a session's first reply.
-    fn handshake_limit(&self) -> Option<Duration> {
-        let limit = self.uri.socket_timeout.unwrap_or(self.uri.connect_timeout);
-        Some(limit).filter(|limit| !limit.is_zero())
+    /// Maximum time of the server for a reply on this session.
+    pub fn reply_limit(&self, session: &Session) -> Option<Duration> {
+        let first = Some(self.uri.connect_timeout).filter(|_| session.is_resumed);
+        self.uri.socket_timeout.or(first).filter(|limit| !limit.is_zero())
     }
 
-    /// The session has its first reply: from now on the URI's timeout applies.
-    pub fn begun(&self, session: &mut Session) -> Result<(), ClientError> {
-        session.connection.set_timeout(self.uri.socket_timeout)
-    }
-
-    /// An idle session with this key. Dead sessions are dropped.
-    pub fn take(&self, key: Option<&Key>) -> Option<Session> {
+    /// An idle session with this key for a driver on this worker. Dead sessions are dropped.
+    pub fn take(&self, key: Option<&Key>, worker: &WorkerHandle) -> Option<Session> {
         loop {
-            // One at a time: the end of one that has died may take a while, and nobody else waits for it.
-            let mut resting = {
+            let mut session = {
                 let mut state = self.state();
                 let fits = |resting: &Resting| resting.session.key.as_ref() == key;
-                let at = state.resting.iter().rposition(fits)?;
-                state.resting.remove(at)?
+                let is_here = |resting: &Resting| {
+                    resting.session.outgoing.worker().id() == worker.id() && fits(resting)
+                };
+                let here = state.resting.iter().rposition(is_here);
+                let at = here.or_else(|| state.resting.iter().rposition(fits))?;
+                state.resting.remove(at)?.session
             };
-            let connection = &mut resting.session.connection;
-            if connection.is_quiet() && connection.set_timeout(self.handshake_limit()).is_ok() {
-                return Some(resting.session);
+            if session.outgoing.is_quiet() {
+                session.is_resumed = true;
+                return Some(session);
             }
         }
     }
 
     /// Returns the session of a disconnected driver, without an outstanding reply.
-    pub fn give_back(&self, mut session: Session) {
-        if session.is_unsettled
-            && let Err(error) = settle(&mut session)
-        {
-            let attr = Attr::new().str("error", error.to_string());
-            let message = "Session failed after a request without a reply; the outcome of the request is unknown";
-            log::warning("NETWORK", 6_300_109, "proxy", message, attr);
-            return;
+    pub fn give_back(self: &Arc<Self>, mut session: Session) {
+        session.detach();
+        if !session.is_unsettled {
+            return self.rest(session);
         }
-        if !session.is_personal && session.connection.set_timeout(self.uri.socket_timeout).is_ok() {
-            self.rest(session);
-        }
+        let (pool, worker) = (Arc::clone(self), session.outgoing.worker().clone());
+        worker.spawn(async move {
+            if let Err(error) = settled(&session).await {
+                let attr = Attr::new().str("error", error.to_string());
+                let message = "Session failed after a request without a reply; the outcome of the request is unknown";
+                return log::warning("NETWORK", 6_300_109, "proxy", message, attr);
+            }
+            pool.rest(Session { is_unsettled: false, ..session });
+        });
     }
 
-    fn rest(&self, mut session: Session) {
-        session.connection.trim();
-        if !session.connection.is_quiet() {
+    fn rest(&self, session: Session) {
+        if session.is_personal || !session.outgoing.is_quiet() {
             return;
         }
         let mut surplus = Vec::new();
@@ -176,50 +239,52 @@ impl Pool {
         while state.resting.len() > self.resting_max {
             surplus.extend(state.resting.pop_front());
         }
-        // Their end may take a while.
         drop(state);
         drop(surplus);
     }
 
-    /// Ends those that have rested too long, and those that have died.
-    fn sweep(&self) {
-        let each = self.resting_time.min(SWEEP_EACH);
-        let mut state = self.state();
-        while !state.closed {
-            let waited = self.closing.wait_timeout(state, each);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            let (kept, ended) =
-                std::mem::take(&mut state.resting).into_iter().partition(|resting| {
-                    resting.since.elapsed() < self.resting_time
-                        && resting.session.connection.is_alive()
-                });
-            state.resting = kept;
-            // Their end may take a while.
-            drop(state);
-            drop::<VecDeque<Resting>>(ended);
-            state = self.state();
+    /// Drops sessions that have rested too long or have died, as long as the pool is in use.
+    pub async fn sweep(pool: Weak<Pool>, worker: WorkerHandle) {
+        while let Some(pool) = pool.upgrade() {
+            let each = pool.resting_time.min(SWEEP_EACH);
+            pool.drop_old();
+            drop(pool);
+            worker.sleep(each).await;
         }
-        let rest = std::mem::take(&mut state.resting);
-        drop(state);
-        drop(rest);
     }
 
-    /// Ends all that rest, and takes none back from now on.
-    pub fn close(&self) {
-        self.state().closed = true;
-        self.closing.notify_all();
-        let sweeper = self.sweeper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sweeper) = sweeper {
-            // A panic there has been reported by the thread itself.
-            let _ = sweeper.join();
-        }
+    fn drop_old(&self) {
+        let mut state = self.state();
+        let (kept, ended) = std::mem::take(&mut state.resting).into_iter().partition(|resting| {
+            resting.since.elapsed() < self.resting_time
+                && resting.session.outgoing.ended().is_none()
+        });
+        state.resting = kept;
+        drop(state);
+        drop::<VecDeque<Resting>>(ended);
+    }
+
+    /// Ends all that rest, takes none back from now on, and waits until all have ended, at most for this time.
+    pub fn close(&self, patience: Duration) {
+        let mut state = self.state();
+        state.closed = true;
+        let resting = std::mem::take(&mut state.resting);
+        drop(state);
+        drop(resting);
+        let state = self.state();
+        let waited = self.one_ended.wait_timeout_while(state, patience, |state| state.open > 0);
+        drop(waited);
     }
 }
 
 /// Waits until the server has completed requests without replies: it replies in order.
-fn settle(session: &mut Session) -> Result<(), ClientError> {
-    session.connection.set_timeout(Some(SETTLE_TIME))?;
-    session.connection.command("admin", &doc! { "ping" => 1 })?;
-    session.is_unsettled = false;
+async fn settled(session: &Session) -> Result<(), ClientError> {
+    let ping = doc! { "ping" => 1, "$db" => "admin" };
+    let mut message = Vec::new();
+    let writer = MsgWriter::begin(&mut message, 0, 0, 0);
+    message.extend_from_slice(ping.as_bytes());
+    writer.finish(&mut message)?;
+    let end_ns = monotonic_ns() + SETTLE_TIME.as_nanos() as u64;
+    session.outgoing.request(message, Some(end_ns)).await.map_err(lost)?;
     Ok(())
 }

@@ -1,24 +1,29 @@
-//! A driver's connection, request by request, on its own thread.
+//! A driver's connection, request by request, on its worker.
 //!
 //! A request goes to the server, and its replies to the driver, before the next request is read. So the server sees
 //! what it would see from the driver itself, and nothing is queued here.
 
-use crate::driver::{Driver, Ended};
 use crate::hello::{Hello, HelloReply};
-use crate::lifeline::{Doing, Lifeline};
 use crate::pool::{Pool, Session};
 use crate::request::{Kind, Request, more_to_come};
 use kauri_base::ErrorCode;
 use kauri_base::log::{self, Attr};
 use kauri_bson::doc;
 use kauri_client::ClientError;
+use kauri_client::outgoing::lost;
+use kauri_transport::outgoing::OutgoingError;
+use kauri_transport::{
+    ClientState, Liveness, Outcome, ReplyBuf, SessionInfo, SessionManager, WorkerHandle,
+};
 use kauri_wire::{Header, MsgWriter, ReplyWriter, opcode};
-use std::sync::Arc;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::Poll;
 
 /// Why a connection ends.
-enum End {
-    /// The driver disconnected or sent an invalid message, or the server ended an idle session.
-    Between(Ended),
+pub enum End {
     /// The driver disconnected with a request or a reply in flight.
     Within,
     /// The proxy ends.
@@ -36,126 +41,125 @@ enum Fault {
     Final(End),
 }
 
-/// The identity of a driver's connection.
-pub struct Identity {
-    pub id: u64,
-    pub remote: String,
-    /// The address by which the driver has reached the proxy.
-    pub local: String,
-}
-
-/// See the module's head.
-pub struct Relay {
-    identity: Identity,
-    lifeline: Arc<Lifeline>,
-    pool: Arc<Pool>,
+/// What there is of a driver between its requests.
+#[derive(Default)]
+pub struct Driver {
     session: Option<Session>,
+    /// A request is on its way, or one of its replies.
+    in_flight: bool,
+    /// The request that is handled has got a reply, and gets another.
+    gets_more: bool,
+    end: Option<End>,
 }
 
-impl Relay {
-    pub fn new(identity: Identity, lifeline: Arc<Lifeline>, pool: Arc<Pool>) -> Self {
-        Relay { identity, lifeline, pool, session: None }
-    }
+impl ClientState for Driver {}
 
-    /// Serves the driver until it goes, or something breaks.
-    pub fn run(mut self) {
-        let mut driver = Driver::new(Arc::clone(&self.lifeline));
-        let end = loop {
-            if self.lifeline.is_stopping() {
-                break End::Stopping;
+/// What the connections of a proxy have in common.
+pub struct Common {
+    pub pool: Arc<Pool>,
+    pub manager: OnceLock<Weak<SessionManager>>,
+    /// Replies to handshakes are no longer waited for.
+    pub is_stopping: AtomicBool,
+}
+
+/// A request of a driver.
+pub struct Relay<'a> {
+    pub common: &'a Common,
+    pub driver: &'a mut Driver,
+    pub info: &'a SessionInfo,
+    pub liveness: &'a Liveness,
+    pub worker: &'a WorkerHandle,
+    pub reply: &'a mut ReplyBuf,
+}
+
+impl Relay<'_> {
+    /// Passes a request on, and its reply back; called again for each further reply.
+    pub async fn run(mut self, message: &[u8]) -> Outcome {
+        let passed = match self.driver.gets_more {
+            true => {
+                self.next_reply(&Request::of(message)).await.map_err(|fault| self.end_by(fault))
             }
-            let upstream = self.session.as_ref().map(|session| session.connection.sign_of_life());
-            let passed = match driver.receive(upstream) {
-                Ok(message) => self.pass(message),
-                Err(ended) => Err(End::Between(ended)),
-            };
-            if let Err(end) = passed {
-                break end;
-            }
+            false => self.pass(message).await,
         };
-        let clean =
-            matches!(end, End::Between(Ended::Driver | Ended::Malformed(_)) | End::Stopping);
-        if let Some(session) = self.session.take().filter(|_| clean) {
-            self.lifeline.doing(Doing::Silent);
-            self.pool.give_back(session);
-        }
-        // Not before: who reads it may count on the session.
-        self.log_end(&end);
+        passed.unwrap_or_else(|end| {
+            self.driver.end = Some(end);
+            Outcome::Close
+        })
     }
 
-    /// Passes a request on, and all replies back.
-    fn pass(&mut self, message: &[u8]) -> Result<(), End> {
+    async fn pass(&mut self, message: &[u8]) -> Result<Outcome, End> {
         let request = Request::of(message);
         if request.kind == Kind::Upgrade {
-            let reply = refusal(&request).filter(|_| request.wants_reply);
-            let sent = reply.map_or(Ok(()), |reply| self.lifeline.socket.write_all(&reply));
-            return sent.map_err(|_| End::Between(Ended::Driver));
+            if !request.wants_reply {
+                return Ok(Outcome::NoReply);
+            }
+            let refused = refuse(&request, self.reply.buffer());
+            return Ok(refused.map_or(Outcome::Close, |()| Outcome::Reply));
         }
         let hello = match request.kind {
             Kind::Hello => Hello::of(&request),
             _ => None,
         };
-        if self.session.is_none() {
+        if self.driver.session.is_none() {
             if let Some(hello) = hello.as_ref().filter(|_| request.wants_reply)
-                && self.resume(&request, hello, message)?
+                && let Some(outcome) = self.resume(&request, hello, message).await?
             {
-                return Ok(());
+                return Ok(outcome);
             }
-            let session = self.pool.open().map_err(End::Unreachable)?;
-            self.hold(session);
+            self.driver.session = Some(self.open(&request).await?);
         }
         self.note(&request, hello.as_ref());
-        self.exchange(&request, message).map_err(|fault| match fault {
-            Fault::Session(_) if self.lifeline.is_driver_gone() => End::Within,
+        let passed = self.exchange(&request, message).await;
+        passed.map_err(|fault| self.end_by(fault))
+    }
+
+    fn end_by(&self, fault: Fault) -> End {
+        match fault {
+            Fault::Session(_) if self.liveness.is_peer_closed() => End::Within,
             Fault::Session(error) => End::Broken(error),
             Fault::Final(end) => end,
-        })
+        }
+    }
+
+    async fn open(&self, request: &Request<'_>) -> Result<Session, End> {
+        let opening = self.common.pool.open(self.worker);
+        let opened = unless(opening, || self.is_over(request)).await;
+        opened.ok_or(End::Stopping)?.map_err(End::Unreachable)
     }
 
     /// Sends a driver's first hello on an idle session: one with the same key, or one without a key. A dead session
-    /// is replaced, because a hello can be repeated. False: there is none.
-    fn resume(&mut self, request: &Request<'_>, hello: &Hello, said: &[u8]) -> Result<bool, End> {
+    /// is replaced, because a hello can be repeated. `None`: there is no such session.
+    async fn resume(
+        &mut self,
+        request: &Request<'_>,
+        hello: &Hello,
+        said: &[u8],
+    ) -> Result<Option<Outcome>, End> {
         let short = hello.key.as_ref().and(hello.without_client.as_deref());
         for (key, said) in [(hello.key.as_ref(), short), (None, Some(said))] {
             let Some(said) = said else { continue };
-            while let Some(session) = self.pool.take(key) {
-                self.hold(session);
+            while let Some(session) = self.common.pool.take(key, self.worker) {
+                let session = self.driver.session.insert(session);
                 match key {
-                    Some(_) => self.spoil_if(hello.is_personal),
+                    Some(_) => session.is_personal |= hello.is_personal,
                     None => self.note(request, Some(hello)),
                 }
-                match self.exchange(request, said) {
-                    Ok(()) => {
-                        let session = self.session.as_mut();
-                        let begun = session.map_or(Ok(()), |session| self.pool.begun(session));
-                        return begun.map(|()| true).map_err(End::Broken);
-                    }
+                match self.exchange(request, said).await {
+                    Ok(outcome) => return Ok(Some(outcome)),
                     Err(Fault::Final(end)) => return Err(end),
-                    Err(Fault::Session(_)) if self.lifeline.is_driver_gone() => {
+                    Err(Fault::Session(_)) if self.liveness.is_peer_closed() => {
                         return Err(End::Within);
                     }
-                    Err(Fault::Session(_)) => {}
+                    Err(Fault::Session(_)) => self.driver.session = None,
                 }
             }
         }
-        self.session = None;
-        Ok(false)
-    }
-
-    fn hold(&mut self, session: Session) {
-        self.lifeline.attach(Arc::clone(&session.hang_up));
-        self.session = Some(session);
-    }
-
-    fn spoil_if(&mut self, spoiled: bool) {
-        if let Some(session) = &mut self.session {
-            session.is_personal |= spoiled;
-        }
+        Ok(None)
     }
 
     /// Keeps in mind what the session is going to remember.
     fn note(&mut self, request: &Request<'_>, hello: Option<&Hello>) {
-        let Some(session) = &mut self.session else { return };
+        let Some(session) = &mut self.driver.session else { return };
         match (request.kind, hello) {
             (Kind::Hello, Some(hello)) => {
                 // Without a reply nobody knows whether it was taken; a second one may have changed something.
@@ -171,82 +175,165 @@ impl Relay {
         }
     }
 
-    /// Sends a request on the session, and forwards its replies to the driver.
-    fn exchange(&mut self, request: &Request<'_>, said: &[u8]) -> Result<(), Fault> {
-        let Some(session) = &mut self.session else { return Ok(()) };
+    /// Sends a request on the session, and waits for the first reply, if one comes.
+    async fn exchange(&mut self, request: &Request<'_>, said: &[u8]) -> Result<Outcome, Fault> {
+        let Some(session) = &self.driver.session else { return Ok(Outcome::Close) };
+        self.driver.in_flight = true;
         // What the driver has said reaches the server, even if it goes at once.
-        self.lifeline.doing(Doing::Silent);
-        session.connection.send_message(said).map_err(Fault::Session)?;
-        session.is_unsettled |= !request.wants_reply;
-        self.lifeline.doing(match request.kind {
-            _ if !request.wants_reply => Doing::Idle,
-            Kind::Hello => Doing::Hello,
-            _ => Doing::Request,
-        });
-        let (mut more, mut fault): (_, fn(ClientError) -> Fault) =
-            (request.wants_reply, Fault::Session);
-        while more {
-            let reply = session.connection.receive_message().map_err(fault)?;
-            fault = |error| Fault::Final(End::Broken(error));
-            session.is_unsettled = false;
-            more = request.allows_exhaust && more_to_come(reply);
-            let mut changed = None;
-            if request.kind == Kind::Hello {
-                let look = HelloReply::of(reply, &self.identity.local);
-                session.is_personal |= !look.ok;
-                changed = look.changed;
-            }
-            if !more {
-                // From here on the driver may go, and the session is free.
-                self.lifeline.doing(Doing::Silent);
-            }
-            let sent = self.lifeline.socket.write_all(changed.as_deref().unwrap_or(reply));
-            let end = || if more { End::Within } else { End::Between(Ended::Driver) };
-            sent.map_err(|_| Fault::Final(end()))?;
+        let sending = session.outgoing.send(said.to_vec());
+        let sent = unless(sending, || self.liveness.is_cancelled()).await;
+        let sent = sent.ok_or(Fault::Final(End::Stopping))?;
+        sent.map_err(|error| Fault::Session(lost(error)))?;
+        if let Some(session) = &mut self.driver.session {
+            session.is_unsettled |= !request.wants_reply;
         }
-        session.connection.trim();
-        self.lifeline.doing(Doing::Idle);
-        Ok(())
+        if !request.wants_reply {
+            self.attach();
+            self.driver.in_flight = false;
+            return Ok(Outcome::NoReply);
+        }
+        self.next_reply(request).await
     }
 
-    fn log_end(&self, end: &End) {
-        let attr =
-            Attr::new().str("remote", &self.identity.remote).num("connectionId", self.identity.id);
-        let ctx = format!("conn{}", self.identity.id);
-        match end {
-            End::Unreachable(error) => {
-                let attr = attr.str("error", error.to_string());
-                let message = "Cannot reach the server; the driver's connection is closed";
-                log::warning("NETWORK", 6_300_103, &ctx, message, attr);
+    /// From now on the driver is disconnected when the session ends.
+    fn attach(&mut self) {
+        if let (Some(session), Some(manager)) =
+            (&mut self.driver.session, self.common.manager.get())
+        {
+            session.attach(manager, self.info.id);
+        }
+    }
+
+    /// Waits for a reply, and makes it the driver's.
+    async fn next_reply(&mut self, request: &Request<'_>) -> Result<Outcome, Fault> {
+        let broken: fn(ClientError) -> Fault = match self.driver.gets_more {
+            true => |error| Fault::Final(End::Broken(error)),
+            false => Fault::Session,
+        };
+        let reply = self.received(request).await?.map_err(|error| broken(lost(error)))?;
+        let more = request.allows_exhaust && more_to_come(&reply);
+        let Some(session) = &mut self.driver.session else { return Ok(Outcome::Close) };
+        (session.is_unsettled, session.is_resumed) = (false, false);
+        let mut changed = None;
+        if request.kind == Kind::Hello {
+            let look = HelloReply::of(&reply, &self.info.local);
+            session.is_personal |= !look.ok;
+            changed = look.changed;
+        }
+        let reply = changed.unwrap_or(reply);
+        let buffer = self.reply.buffer();
+        match reply.len() <= buffer.capacity() {
+            true => buffer.extend_from_slice(&reply),
+            false => *buffer = reply,
+        }
+        self.attach();
+        (self.driver.gets_more, self.driver.in_flight) = (more, more);
+        Ok(if more { Outcome::Exhaust } else { Outcome::Reply })
+    }
+
+    /// The next message of the server, if it comes in time and the driver waits for it.
+    async fn received(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<Result<Vec<u8>, OutgoingError>, Fault> {
+        let Some(session) = &self.driver.session else { return Err(Fault::Final(End::Within)) };
+        let mut receive = session.outgoing.receive();
+        let limit = self.common.pool.reply_limit(session);
+        let mut limit = limit.map(|limit| self.worker.sleep(limit));
+        poll_fn(|cx| {
+            // First: what came before the end is the driver's.
+            if let Poll::Ready(received) = Pin::new(&mut receive).poll(cx) {
+                return Poll::Ready(Ok(received));
             }
-            End::Broken(error) => {
-                let attr = attr.str("error", error.to_string());
-                let message =
-                    "The session with the server failed; the driver's connection is closed";
-                log::warning("NETWORK", 6_300_104, &ctx, message, attr);
+            if self.liveness.is_peer_closed() {
+                return Poll::Ready(Err(Fault::Final(End::Within)));
             }
-            End::Between(Ended::Upstream) => {
+            if self.is_over(request) {
+                return Poll::Ready(Err(Fault::Final(End::Stopping)));
+            }
+            let limit = limit.as_mut().map(|limit| Pin::new(limit).poll(cx));
+            match limit {
+                Some(Poll::Ready(())) => {
+                    Poll::Ready(Ok(Err(OutgoingError::TimedOut { sent: true })))
+                }
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Whether the proxy ends and does not wait for this request.
+    fn is_over(&self, request: &Request<'_>) -> bool {
+        let is_hello = request.kind == Kind::Hello;
+        self.liveness.is_cancelled() || is_hello && self.common.is_stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// Waits for `what`, unless it is given up before. The session's task is woken when that changes.
+async fn unless<T>(what: impl Future<Output = T>, is_given_up: impl Fn() -> bool) -> Option<T> {
+    let mut what = pin!(what);
+    poll_fn(|cx| match what.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending if is_given_up() => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+impl Driver {
+    /// The connection has ended: its session ends, too, or becomes idle.
+    pub fn leave(mut self, common: &Common, info: &SessionInfo) {
+        let session = self.session.take();
+        let has_ended = session.as_ref().is_some_and(|session| session.outgoing.ended().is_some());
+        let is_stopping = common.is_stopping.load(Ordering::Relaxed);
+        match self.end {
+            None if self.in_flight && !is_stopping => log_end(&End::Within, info),
+            None if self.in_flight => {}
+            None if has_ended && !is_stopping => {
                 let message = "The server ended the session; the driver's connection is closed";
-                log::info("NETWORK", 6_300_105, &ctx, message, attr);
+                log::info("NETWORK", 6_300_105, &ctx(info), message, attr(info));
             }
-            End::Between(Ended::Malformed(claimed)) => {
-                let attr = attr.num("length", claimed);
-                let message = "The driver sent a message of invalid length; the driver's connection is closed";
-                log::info("NETWORK", 6_300_106, &ctx, message, attr);
+            None => {
+                if let Some(session) = session {
+                    common.pool.give_back(session);
+                }
             }
-            End::Within => {
-                let message = "The driver disconnected before the reply; the session with the server is closed";
-                log::info("NETWORK", 6_300_107, &ctx, message, attr);
-            }
-            End::Between(Ended::Driver) | End::Stopping => {
-                log::info("NETWORK", 22944, &ctx, "Connection ended", attr);
-            }
+            Some(end) => log_end(&end, info),
         }
     }
 }
 
-/// The reply to a driver that requests another transport: its connection is not a session of the server.
-fn refusal(request: &Request<'_>) -> Option<Vec<u8>> {
+fn ctx(info: &SessionInfo) -> String {
+    format!("conn{}", info.id)
+}
+
+fn attr(info: &SessionInfo) -> Attr {
+    Attr::new().str("remote", &info.remote).num("connectionId", info.id)
+}
+
+fn log_end(end: &End, info: &SessionInfo) {
+    match end {
+        End::Unreachable(error) => {
+            let attr = attr(info).str("error", error.to_string());
+            let message = "Cannot reach the server; the driver's connection is closed";
+            log::warning("NETWORK", 6_300_103, &ctx(info), message, attr);
+        }
+        End::Broken(error) => {
+            let attr = attr(info).str("error", error.to_string());
+            let message = "The session with the server failed; the driver's connection is closed";
+            log::warning("NETWORK", 6_300_104, &ctx(info), message, attr);
+        }
+        End::Within => {
+            let message =
+                "The driver disconnected before the reply; the session with the server is closed";
+            log::info("NETWORK", 6_300_107, &ctx(info), message, attr(info));
+        }
+        End::Stopping => {}
+    }
+}
+
+/// Writes the reply to a driver that requests another transport: its connection is not a session of the server.
+fn refuse(request: &Request<'_>, reply: &mut Vec<u8>) -> Option<()> {
     let code = ErrorCode::IllegalOperation;
     let body = doc! {
         "ok" => 0.0,
@@ -255,15 +342,12 @@ fn refusal(request: &Request<'_>) -> Option<Vec<u8>> {
         "codeName" => code.name()
     };
     let header = Header::parse(&request.plain)?;
-    let mut plain = Vec::new();
     if header.op_code == opcode::QUERY {
-        let writer = ReplyWriter::begin(&mut plain, 0, header.request_id, 0, 0, 1);
-        plain.extend_from_slice(body.as_bytes());
-        writer.finish(&mut plain).ok()?;
-    } else {
-        let writer = MsgWriter::begin(&mut plain, 0, header.request_id, 0);
-        plain.extend_from_slice(body.as_bytes());
-        writer.finish(&mut plain).ok()?;
+        let writer = ReplyWriter::begin(reply, 0, header.request_id, 0, 0, 1);
+        reply.extend_from_slice(body.as_bytes());
+        return writer.finish(reply).ok();
     }
-    Some(plain)
+    let writer = MsgWriter::begin(reply, 0, header.request_id, 0);
+    reply.extend_from_slice(body.as_bytes());
+    writer.finish(reply).ok()
 }

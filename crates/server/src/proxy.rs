@@ -61,13 +61,10 @@ pub fn command() -> Command {
             text("nounixsocket", "Do not listen on a Unix domain socket")
                 .action(ArgAction::SetTrue),
         )
+        .arg(number("workers", "0", "Worker threads. With 0, one per core"))
         .arg(
-            number(
-                "maxConns",
-                "10000",
-                "Maximum number of drivers' connections. Each has a thread",
-            )
-            .visible_alias("maxIncomingConnections"),
+            number("maxConns", "10000", "Maximum number of drivers' connections")
+                .visible_alias("maxIncomingConnections"),
         )
         .arg(number("maxIdleSessions", "100", "Maximum number of idle sessions with the server"))
         .arg(number(
@@ -98,6 +95,7 @@ fn number(matches: &ArgMatches, name: &str, most: u64) -> Result<u64> {
 
 fn options(matches: &ArgMatches) -> Result<ProxyOptions> {
     const COUNT_MAX: u64 = 1_000_000;
+    const WORKERS_MAX: u64 = 1024;
     let upstream: Uri =
         text(matches, "uri").parse().map_err(|e: kauri_client::ClientError| bad(e.to_string()))?;
     let permissions = text(matches, "filePermissions");
@@ -110,6 +108,7 @@ fn options(matches: &ArgMatches) -> Result<ProxyOptions> {
         port: number(matches, "port", 65_535)? as u16,
         ipv6: matches.get_flag("ipv6"),
         unix: (!matches.get_flag("nounixsocket")).then_some((prefix, permissions)),
+        workers: number(matches, "workers", WORKERS_MAX)? as usize,
         connections_max: number(matches, "maxConns", COUNT_MAX)? as usize,
         upstream,
         resting_max: number(matches, "maxIdleSessions", COUNT_MAX)? as usize,
@@ -155,7 +154,9 @@ mod tests {
 
     #[test]
     fn proxy_flags_match_the_servers() {
-        let options = parse(&["mongodb://h:1/?rdma=require", "--port", "5"]).unwrap();
+        let options =
+            parse(&["mongodb://h:1/?rdma=require", "--port", "5", "--workers", "3"]).unwrap();
+        assert_eq!(options.workers, 3);
         assert_eq!((options.port, options.bind_ips), (5, vec!["127.0.0.1".to_owned()]));
         assert_eq!(options.unix, Some(("/tmp".into(), 0o700)));
         let line = ["mongodb://h", "--nounixsocket", "--maxIncomingConnections", "7", "--ipv6"];
@@ -173,6 +174,7 @@ mod tests {
             (&["mongodb://h", "--nosuch"], "--nosuch"),
             (&["mongodb://h", "--port", "70000"], "65535"),
             (&["mongodb://h", "--maxConns", "x"], "--maxConns"),
+            (&["mongodb://h", "--workers", "1025"], "1024"),
             (&["mongodb://h", "--filePermissions", "9"], "octal"),
         ] {
             let error = parse(args).err().map(|e| e.to_string()).unwrap_or_default();

@@ -54,6 +54,11 @@ impl Liveness {
         self.has(PEER_CLOSED)
     }
 
+    /// The server ends the session, and waits for its command no longer.
+    pub fn is_cancelled(&self) -> bool {
+        self.has(CANCELLED | DROPPED)
+    }
+
     /// Ready with the error of [`Liveness::check`] as soon as there is one. Only to be awaited by
     /// the command of this session, since its task is the one that is woken.
     pub async fn ended(&self) -> Error {

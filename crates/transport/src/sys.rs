@@ -122,11 +122,6 @@ impl Epoll {
         self.add(fd, key, libc::EPOLLIN as u32)
     }
 
-    /// Reports once (edge-triggered) that the peer of `fd` has closed, and nothing else.
-    pub fn add_end(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
-        self.add(fd, key, (libc::EPOLLRDHUP | libc::EPOLLET) as u32)
-    }
-
     fn add(&self, fd: BorrowedFd<'_>, key: u64, events: u32) -> io::Result<()> {
         let mut event = libc::epoll_event { events, u64: key };
         // SAFETY: both descriptors are open while they are borrowed; the event is live.

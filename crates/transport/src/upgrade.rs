@@ -7,7 +7,9 @@
 //! Must not know: BSON, and how the session uses the offer.
 
 use crate::executor::local::Local;
-use crate::rdma::{Addresses, HostedFabric, RdmaHost, RdmaMembership, RdmaRefusal};
+use crate::rdma::{
+    Addresses, DialedFabric, HostedFabric, RdmaFabric, RdmaHost, RdmaMembership, RdmaRefusal,
+};
 use crate::ring::{
     FRAME_HEADER_BYTES, Fabric, FrameToWrite, OFFER_BYTES, PROBE_BYTES, RingEnd, Zone,
 };
@@ -87,12 +89,25 @@ impl UpgradeStats {
     }
 }
 
-/// The fabric of a server's end.
+/// The fabric of a session's end on a worker: the server's, or that of an outgoing session.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one a session, in memory of its own")]
 pub(crate) enum ServerFabric {
     Shared(SharedFabric),
     Rdma(HostedFabric),
+    /// An outgoing session's.
+    Dialed(DialedFabric),
+}
+
+impl ServerFabric {
+    /// What fabrics over RDMA have in common.
+    pub fn rdma(&mut self) -> Option<&mut RdmaFabric> {
+        match self {
+            ServerFabric::Shared(_) => None,
+            ServerFabric::Rdma(fabric) => Some(fabric.base()),
+            ServerFabric::Dialed(fabric) => Some(fabric.base()),
+        }
+    }
 }
 
 /// A server's end of a session that has left its stream.
@@ -103,6 +118,7 @@ macro_rules! either {
         match $fabric {
             ServerFabric::Shared($it) => $do,
             ServerFabric::Rdma($it) => $do,
+            ServerFabric::Dialed($it) => $do,
         }
     };
 }
@@ -130,6 +146,10 @@ impl Fabric for ServerFabric {
 
     fn read_header(&self, offset: u32) -> [u8; FRAME_HEADER_BYTES as usize] {
         either!(self, it => it.read_header(offset))
+    }
+
+    fn offer(&mut self) -> Option<([Zone; 2], [u8; OFFER_BYTES as usize])> {
+        either!(self, it => it.offer())
     }
 
     fn accept(&mut self, told: [u8; OFFER_BYTES as usize]) -> Option<[Zone; 2]> {

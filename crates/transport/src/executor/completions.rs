@@ -30,9 +30,9 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// The worker's queues, from now on.
-    pub fn set_up(&self, queues: &Arc<WorkerQueues>) {
-        let _ = self.queues.set(Arc::clone(queues));
+    /// The worker's queues, from now on. False: it has others.
+    pub fn set_up(&self, queues: &Arc<WorkerQueues>) -> bool {
+        self.queues.set(Arc::clone(queues)).is_ok()
     }
 
     /// Watches one more queue of them.

@@ -5,6 +5,7 @@ use crate::executor::io::{IoSource, WRITE};
 use crate::executor::local::Local;
 use crate::executor::{Sleep, WorkerHandle};
 use crate::liveness::Liveness;
+use crate::rdma::Dialer;
 use crate::shared_memory::sys::{connect_unix_now, own_user as sys_own_user, peer_user};
 use crate::stream::dialed::DialedSocket;
 use crate::stream::session::StreamSession;
@@ -37,7 +38,17 @@ pub trait PeerSession: Session {
         false
     }
 
-    /// Begins the change to shared memory by the server's answer. On an error the session stays as it is.
+    /// Nothing has come or gone for a while: the session keeps no memory that it can do without until then.
+    fn rest(&mut self) {}
+
+    /// Prepares the change to RDMA by this device. Answers the parameters of the request to the server; its answer is
+    /// then that of RDMA. `random` should be.
+    fn prepare_rdma(&mut self, _dialer: &Dialer, _random: u64) -> Result<Vec<u8>, String> {
+        Err("this transport cannot be changed".to_owned())
+    }
+
+    /// Begins the change by the server's answer: to shared memory, or to RDMA if that is prepared. On an error the
+    /// session stays as it is.
     fn begin_upgrade(&mut self, _answer: &[u8]) -> Result<(), String> {
         Err("this transport cannot be changed".to_owned())
     }

@@ -1,9 +1,10 @@
 //! The handle of an outgoing session.
 
 use super::connect::Connect;
-use super::state::{OutgoingError, Phase, Shared, Waiter};
+use super::state::{Change, OutgoingError, Phase, Shared, Waiter};
 use super::task;
 use crate::executor::{Sleep, WorkerHandle};
+use crate::rdma::Dialer;
 use kauri_wire::{HEADER_BYTES, checked_length, claimed_length};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -105,10 +106,25 @@ impl Outgoing {
         Receive { outgoing: self.clone() }
     }
 
-    /// Changes the session over to shared memory by the server's answer (`shared_memory::request`). The inner error:
-    /// why it stays as it is.
+    /// Prepares the change to RDMA by this device. Answers the parameters of the request to the server, whose answer
+    /// [`Outgoing::upgrade`] takes. The inner error: why there is no RDMA. `random` should be.
+    pub async fn prepare_rdma(
+        &self,
+        dialer: Arc<Dialer>,
+        random: u64,
+    ) -> Result<Result<Vec<u8>, String>, OutgoingError> {
+        self.change(Change::Prepare { dialer, random }).await
+    }
+
+    /// Changes the session over by the server's answer: to shared memory (`shared_memory::request`), or to RDMA if that
+    /// was prepared. The inner error: why it stays as it is.
     pub async fn upgrade(&self, answer: Vec<u8>) -> Result<Result<(), String>, OutgoingError> {
-        self.offer(answer);
+        let changed = self.change(Change::Begin(answer)).await?;
+        Ok(changed.map(|_| ()))
+    }
+
+    async fn change(&self, change: Change) -> Result<Result<Vec<u8>, String>, OutgoingError> {
+        self.ask_for(change);
         poll_fn(|cx| {
             let mut state = self.shared().lock();
             if let Some(over) = state.ended() {
@@ -125,15 +141,15 @@ impl Outgoing {
         .await
     }
 
-    /// Hands the server's answer to the session's task.
-    fn offer(&self, answer: Vec<u8>) {
+    /// Hands a change to the session's task.
+    fn ask_for(&self, change: Change) {
         let mut state = self.shared().lock();
-        state.upgrade.answer = Some(answer);
+        state.upgrade.wanted = Some(change);
         state.upgrade.result = None;
         self.shared().call_task(state);
     }
 
-    /// What messages go through: `tcp`, `unix`, `sharedMemory`, `fake`. `None` while there is no session.
+    /// What messages go through: `tcp`, `unix`, `sharedMemory`, `rdma`, `fake`. `None` while there is no session.
     pub fn transport(&self) -> Option<&'static str> {
         match self.shared().lock().phase {
             Phase::Open { transport, .. } => Some(transport),

@@ -2,6 +2,7 @@
 
 use super::handle::OutgoingOptions;
 use crate::executor::WorkerHandle;
+use crate::rdma::Dialer;
 use kauri_wire::Header;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -113,11 +114,20 @@ pub(super) enum Phase {
     Ended(String),
 }
 
+/// What the handle wants of the task for a change of the transport.
+pub(super) enum Change {
+    /// The parameters of a request for RDMA by this device.
+    Prepare { dialer: Arc<Dialer>, random: u64 },
+    /// The change by the server's answer.
+    Begin(Vec<u8>),
+}
+
 /// A change of the transport that the handle asks the task for.
 #[derive(Default)]
 pub(super) struct Upgrade {
-    pub answer: Option<Vec<u8>>,
-    pub result: Option<Result<(), String>>,
+    pub wanted: Option<Change>,
+    /// Parameters, or nothing.
+    pub result: Option<Result<Vec<u8>, String>>,
     pub waker: Option<Waker>,
 }
 

@@ -1,10 +1,11 @@
 //! The task of an outgoing session: connects, then moves messages in both directions until the session ends.
 
 use super::connect::{Connect, PeerSession};
-use super::state::{Concerned, Phase, Shared};
+use super::state::{Change, Concerned, Phase, Shared};
 use crate::contract::SessionEnd;
 use crate::executor::Sleep;
 use crate::reply::ReplyBuf;
+use crate::sys::{COARSE_NS_MAX, monotonic_coarse_ns, monotonic_ns};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -16,6 +17,8 @@ use std::time::Duration;
 const MESSAGES_A_POLL: usize = 64;
 /// How long a change of the transport may take.
 const UPGRADE_TIME_MAX: Duration = Duration::from_secs(5);
+/// A session rests after one to two times this without a message.
+const REST_AFTER: Duration = Duration::from_secs(1);
 /// How long a session that is closed may take to send what waits.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -41,7 +44,15 @@ async fn run(ending: Ending, connect: Arc<dyn Connect>) {
         Ok(session) => session,
         Err(error) => return shared.end(Phase::Unreachable(error.to_string())),
     };
-    let mut task = Task { shared, session, sending: None, upgrading: None, closing: None };
+    let mut task = Task {
+        shared,
+        session,
+        sending: None,
+        upgrading: None,
+        closing: None,
+        has_moved: true,
+        rest: None,
+    };
     task.open();
     poll_fn(|cx| {
         task.session.liveness().set_waker(cx.waker());
@@ -81,6 +92,16 @@ struct Task {
     upgrading: Option<Sleep>,
     /// Until when what waits may be sent, once the session is closed.
     closing: Option<Sleep>,
+    /// Whether messages have moved since `rest` began.
+    has_moved: bool,
+    /// The next look at that.
+    rest: Option<Rest>,
+}
+
+/// A timer, and its time, so that most polls need not ask it.
+struct Rest {
+    sleep: Sleep,
+    end_ns: u64,
 }
 
 /// What a poll in one direction came to.
@@ -116,12 +137,36 @@ impl Task {
                 Ok(moved) => moved,
                 Err(why) => return Poll::Ready(why),
             };
-            if moved == (Moved::Nothing, Moved::Nothing) && !self.session.await_both() {
+            if moved != (Moved::Nothing, Moved::Nothing) {
+                self.has_moved = true;
+            } else if !self.session.await_both() {
+                self.rest(cx);
                 return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Has the session rest when no message has moved for a while.
+    fn rest(&mut self, cx: &mut Context<'_>) {
+        if let Some(rest) = &mut self.rest {
+            let is_due = monotonic_coarse_ns() >= rest.end_ns;
+            if !is_due || Pin::new(&mut rest.sleep).poll(cx).is_pending() {
+                return;
+            }
+            self.rest = None;
+            if !self.has_moved && self.sending.is_none() {
+                return self.session.rest();
+            }
+        }
+        if std::mem::take(&mut self.has_moved) {
+            let end_ns = monotonic_ns() + REST_AFTER.as_nanos() as u64;
+            let mut sleep = self.shared.worker.sleep_until_ns(end_ns);
+            // The clock that lags sees the end, too, when this wakes the task.
+            let _begun = Pin::new(&mut sleep).poll(cx);
+            self.rest = Some(Rest { sleep, end_ns: end_ns.saturating_sub(COARSE_NS_MAX) });
+        }
     }
 
     /// Notes the waker; whether the session was closed and has nothing more to send.
@@ -142,10 +187,13 @@ impl Task {
 
     /// Ready when no change of the transport is under way.
     fn poll_upgrade(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let answer = self.shared.lock().upgrade.answer.take();
-        let result = match (answer, &mut self.upgrading) {
+        let wanted = self.shared.lock().upgrade.wanted.take();
+        let result = match (wanted, &mut self.upgrading) {
             (None, None) => return Poll::Ready(()),
-            (Some(answer), _) => match self.session.begin_upgrade(&answer) {
+            (Some(Change::Prepare { dialer, random }), _) => {
+                self.session.prepare_rdma(&dialer, random)
+            }
+            (Some(Change::Begin(answer)), _) => match self.session.begin_upgrade(&answer) {
                 Ok(()) => {
                     self.upgrading = Some(self.shared.worker.sleep(UPGRADE_TIME_MAX));
                     return self.poll_upgrade(cx);
@@ -153,11 +201,11 @@ impl Task {
                 Err(why) => Err(why),
             },
             (None, Some(limit)) => match self.session.poll_upgraded(cx) {
-                Poll::Ready(result) => result,
+                Poll::Ready(result) => result.map(|()| Vec::new()),
                 Poll::Pending if Pin::new(limit).poll(cx).is_pending() => return Poll::Pending,
                 Poll::Pending => {
                     self.session.abandon_upgrade();
-                    Err("the server did not answer through shared memory".to_owned())
+                    Err("the server did not answer through the new transport".to_owned())
                 }
             },
         };

@@ -1,22 +1,26 @@
 //! The client's side: a device, and connections. Each connection has a protection domain and a completion queue of
-//! its own. So a client needs no memory windows: the protection domain has only the server's queue pair.
+//! its own. So a client needs no memory windows: the protection domain has only the server's queue pair. A connection
+//! of a worker completes in the worker's queues instead.
 //!
 //! Large messages go through two zones that a connection registers before its first large message. The server
 //! writes into one zone and reads from the other.
 
 use super::fabric::RdmaFabric;
 use super::parameters::{Answer, Parameters};
+use super::queues::{AllQueues, Membership};
 use super::{COMPLETIONS, Mailbox, READS_MAX, SHAPE, queue_pair_options};
+use crate::executor::local::Local;
 use crate::ring::{
-    FRAME_HEADER_BYTES, Fabric, FrameToWrite, OFFER_BYTES, PROBE_BYTES, RingEnd, Zone,
+    FRAME_HEADER_BYTES, Fabric, FrameToWrite, OFFER_BYTES, PROBE_BYTES, RingEnd, Shape, Zone,
 };
 use kauri_verbs::{
-    Access, Completion, CompletionQueue, Device, Error, MemoryRegion, ProtectionDomain, QueuePair,
-    Result, Verbs, choose_gid,
+    Access, Completion, CompletionQueue, Device, Error, GidEntry, MemoryRegion, ProtectionDomain,
+    QueuePair, Result, Verbs, choose_gid,
 };
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,6 +41,8 @@ pub struct Dialer {
     device: Device,
     /// Bytes of zones that there are.
     zone_bytes: Arc<AtomicU64>,
+    /// Of connections of workers.
+    queues: AllQueues,
 }
 
 impl Dialer {
@@ -47,33 +53,63 @@ impl Dialer {
             Some(name) => verbs.open(name)?,
             None => verbs.open_active()?.0,
         };
-        Ok(Dialer { device, zone_bytes: Arc::default() })
+        Ok(Dialer { device, zone_bytes: Arc::default(), queues: AllQueues::default() })
     }
 
     /// Makes everything for a connection from this address. `random` should be.
     pub fn prepare(&self, address: IpAddr, random: u64) -> Result<Dialing> {
+        let queue = CompletionQueue::new(&self.device, COMPLETIONS, true)?;
+        let pair_of = |domain: &ProtectionDomain, gid| {
+            QueuePair::new(domain, &queue, &queue_pair_options(0, gid, random))
+        };
+        let (domain, pair) = self.pair(address, pair_of)?;
+        let (taken, fresh) = (RefCell::new([Completion::EMPTY; BATCH]), Cell::new(false));
+        let completions = Completions::Own { queue, taken, fresh };
+        self.dialing(domain, pair, Arc::default(), completions)
+    }
+
+    /// The same for a connection of the calling thread's worker.
+    pub(crate) fn prepare_on(
+        &self,
+        local: &Rc<Local>,
+        address: IpAddr,
+        random: u64,
+    ) -> Result<Dialing> {
+        let mailbox = Arc::new(Mailbox::default());
+        let (queue, member) = self.queues.join(&self.device, local, &mailbox)?;
+        let pair_of = |domain: &ProtectionDomain, gid| {
+            QueuePair::new(domain, &queue, &queue_pair_options(member.key(), gid, random))
+        };
+        let (domain, pair) = self.pair(address, pair_of)?;
+        self.dialing(domain, pair, mailbox, Completions::Worker { _member: member })
+    }
+
+    fn pair(
+        &self,
+        address: IpAddr,
+        pair_of: impl FnOnce(&ProtectionDomain, GidEntry) -> Result<QueuePair>,
+    ) -> Result<(ProtectionDomain, QueuePair)> {
         let address = address.to_canonical();
         let gid = choose_gid(&self.device.gids()?, address).ok_or(Error::NoGid(address))?;
         let domain = self.device.protection_domain()?;
-        let queue = CompletionQueue::new(&self.device, COMPLETIONS, true)?;
-        let pair = QueuePair::new(&domain, &queue, &queue_pair_options(0, gid, random))?;
-        let mailbox = Arc::new(Mailbox::default());
+        let pair = pair_of(&domain, gid)?;
+        Ok((domain, pair))
+    }
+
+    fn dialing(
+        &self,
+        domain: ProtectionDomain,
+        pair: QueuePair,
+        mailbox: Arc<Mailbox>,
+        completions: Completions,
+    ) -> Result<Dialing> {
         let fabric = RdmaFabric::new(&domain, pair, Access::REMOTE_WRITE, mailbox)?;
         let zone_bytes = Arc::clone(&self.zone_bytes);
         // Fewer READs than the server asks at once would be more than the device takes.
         let may_offer = self.device.limits()?.reads_incoming_max >= READS_MAX;
-        Ok(Dialing {
-            fabric: DialedFabric {
-                fabric,
-                zones: None,
-                domain,
-                zone_bytes,
-                may_offer,
-                queue,
-                taken: RefCell::new([Completion::EMPTY; BATCH]),
-                fresh: Cell::new(false),
-            },
-        })
+        let fabric =
+            DialedFabric { fabric, zones: None, domain, zone_bytes, may_offer, completions };
+        Ok(Dialing { fabric })
     }
 }
 
@@ -92,18 +128,42 @@ impl Dialing {
 
     /// The client's end and its probe, from the server's reply.
     pub fn accept(
-        mut self,
+        self,
         answer: &[u8],
     ) -> std::result::Result<(DialedEnd, [u8; PROBE_BYTES as usize]), String> {
+        let (shape, fabric, probe) = self.accept_parts(answer)?;
+        Ok((RingEnd::new(shape, fabric), probe))
+    }
+
+    /// The parts of that end.
+    pub(crate) fn accept_parts(
+        mut self,
+        answer: &[u8],
+    ) -> std::result::Result<(Shape, DialedFabric, [u8; PROBE_BYTES as usize]), String> {
         let Answer { parameters: peer, probe, takes_zones } = Parameters::decode_answer(answer)?;
         let connected = self.fabric.fabric.connect(&peer.endpoint, peer.ring);
         connected.map_err(|error| error.to_string())?;
         self.fabric.may_offer &= takes_zones;
-        Ok((RingEnd::new(peer.shape, self.fabric), probe))
+        Ok((peer.shape, self.fabric, probe))
     }
 }
 
-/// A fabric with the completion queue that is its alone.
+/// Where sends and arrivals of a connection complete.
+#[allow(clippy::large_enum_variant, reason = "one a connection")]
+enum Completions {
+    /// In a queue of its own, which its user polls.
+    Own {
+        queue: CompletionQueue,
+        /// Where completions are taken to.
+        taken: RefCell<[Completion; BATCH]>,
+        /// Whether completions were taken since the last unread immediate.
+        fresh: Cell<bool>,
+    },
+    /// In the worker's queues, which the worker polls.
+    Worker { _member: Membership },
+}
+
+/// The client's fabric.
 pub struct DialedFabric {
     // Before the queue, which it completes in, and the zones, which its peer uses.
     fabric: RdmaFabric,
@@ -112,11 +172,7 @@ pub struct DialedFabric {
     zone_bytes: Arc<AtomicU64>,
     /// Whether the server takes zones.
     may_offer: bool,
-    queue: CompletionQueue,
-    /// Where completions are taken to.
-    taken: RefCell<[Completion; BATCH]>,
-    /// Whether completions were taken since the last unread immediate.
-    fresh: Cell<bool>,
+    completions: Completions,
 }
 
 /// Memory that pieces of large messages go through.
@@ -175,28 +231,42 @@ impl std::fmt::Debug for DialedFabric {
 }
 
 impl DialedFabric {
+    /// What it has in common with a server's.
+    pub(crate) fn base(&mut self) -> &mut RdmaFabric {
+        &mut self.fabric
+    }
+
     /// Takes completions. Whether there were any.
     fn take(&self) -> bool {
-        let mut taken = self.taken.borrow_mut();
-        let count = self.queue.poll(&mut *taken).unwrap_or(0);
+        let Completions::Own { queue, taken, .. } = &self.completions else { return false };
+        let mut taken = taken.borrow_mut();
+        let count = queue.poll(&mut *taken).unwrap_or(0);
         taken.iter().take(count).for_each(|one| self.fabric.mailbox().deliver(one, 0));
         count > 0
     }
 
     /// Whether there are unprocessed arrivals.
     pub fn has_arrivals(&self) -> bool {
-        self.fresh.set(true);
+        if let Completions::Own { fresh, .. } = &self.completions {
+            fresh.set(true);
+        }
         self.take() || self.fabric.mailbox().has_news()
     }
 
     /// From now on the bell rings at a completion. False: there was one, so do not sleep.
     pub fn fall_asleep(&self) -> bool {
-        self.queue.arm().is_ok() && !self.has_arrivals()
+        let armed = match &self.completions {
+            Completions::Own { queue, .. } => queue.arm().is_ok(),
+            Completions::Worker { .. } => true,
+        };
+        armed && !self.has_arrivals()
     }
 
     /// Forgets that the bell was rung.
     pub fn reset_bell(&self) {
-        let _ = self.queue.take_event();
+        if let Completions::Own { queue, .. } = &self.completions {
+            let _ = queue.take_event();
+        }
     }
 
     /// Waits until the server has all that was sent, or the connection has failed; not for ever.
@@ -211,7 +281,10 @@ impl DialedFabric {
 
     /// Readable after a completion for a caller that has fallen asleep.
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.channel().map(AsFd::as_fd)
+        match &self.completions {
+            Completions::Own { queue, .. } => queue.channel().map(AsFd::as_fd),
+            Completions::Worker { .. } => None,
+        }
     }
 }
 
@@ -230,7 +303,8 @@ impl Fabric for DialedFabric {
 
     fn next_immediate(&mut self) -> Option<u32> {
         let next = self.fabric.next_immediate();
-        if next.is_some() || self.fresh.take() {
+        let Completions::Own { fresh, .. } = &self.completions else { return next };
+        if next.is_some() || fresh.take() {
             return next;
         }
         self.take();

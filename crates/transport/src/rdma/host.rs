@@ -4,7 +4,7 @@ use super::fabric::RdmaFabric;
 use super::hosted::HostedFabric;
 use super::parameters::{Answer, Parameters};
 use super::pool::{Pool, PoolCounts};
-use super::queues::{Membership, WorkerQueues};
+use super::queues::{AllQueues, Membership};
 use super::{Mailbox, SESSION_BYTES, queue_pair_options};
 use crate::executor::local::Local;
 use crate::ring::{PROBE_BYTES, Shape};
@@ -17,8 +17,8 @@ use kauri_verbs::{
 };
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum time of a device to bind a window: that needs no packet.
 const BIND_NS_MAX: u64 = 200_000_000;
@@ -147,7 +147,7 @@ pub struct RdmaHost {
     options: RdmaOptions,
     /// Sessions that have something of the device.
     sessions: AtomicU64,
-    workers: Mutex<Vec<Option<Arc<WorkerQueues>>>>,
+    queues: AllQueues,
 }
 
 impl std::fmt::Debug for RdmaHost {
@@ -175,7 +175,8 @@ impl RdmaHost {
         let pool_bytes = if limits.reads_outgoing_max > 0 { options.pool_bytes } else { 0 };
         let pool = Arc::new(Self::pool(&device, &domain, pool_bytes)?);
         let sessions = AtomicU64::new(0);
-        let host = RdmaHost { device, domain, pool, options, sessions, workers: Mutex::default() };
+        let queues = AllQueues::default();
+        let host = RdmaHost { device, domain, pool, options, sessions, queues };
         if let Some(index) = host.options.gid_index {
             host.given_gid(index).ok_or(kauri_verbs::Error::NoActivePort)?;
         }
@@ -248,24 +249,6 @@ impl RdmaHost {
         }
     }
 
-    /// The queues of the calling thread's worker, watched by it.
-    fn queues(&self, local: &Rc<Local>) -> kauri_verbs::Result<Arc<WorkerQueues>> {
-        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = local.shared.id;
-        if workers.len() <= id {
-            workers.resize(id + 1, None);
-        }
-        let Some(place) = workers.get_mut(id) else {
-            return Err(kauri_verbs::Error::Argument("a worker without a place"));
-        };
-        if let Some(queues) = place {
-            return Ok(Arc::clone(queues));
-        }
-        let queues = Arc::new(WorkerQueues::new(&self.device)?);
-        local.completions.set_up(&queues);
-        Ok(Arc::clone(place.insert(queues)))
-    }
-
     /// Prepares an upgrade for a client that connected from `peer` to this address. Called on the session's worker.
     pub(crate) fn offer(
         self: &Arc<Self>,
@@ -307,14 +290,8 @@ impl RdmaHost {
         peer: &Parameters,
         random: u64,
     ) -> kauri_verbs::Result<(RdmaFabric, Membership)> {
-        let queues = self.queues(local)?;
-        let (queue, is_new) = queues.queue()?;
-        if is_new && let Err(error) = local.completions.watch(local, &queue) {
-            queues.retract();
-            return Err(kauri_verbs::Error::Call { name: "epoll_ctl", error });
-        }
         let mailbox = Arc::new(Mailbox::default());
-        let member = queues.join(&mailbox);
+        let (queue, member) = self.queues.join(&self.device, local, &mailbox)?;
         let options = queue_pair_options(member.key(), gid, random);
         let pair = QueuePair::new(&self.domain, &queue, &options)?;
         let access = Access::WINDOW | Access::LOCAL_WRITE;
@@ -324,7 +301,7 @@ impl RdmaHost {
         let began_ns = monotonic_ns();
         while !fabric.mailbox().is_bound() {
             let now_ns = monotonic_ns();
-            queues.look();
+            member.look();
             if fabric.mailbox().failure().is_some() || now_ns - began_ns > BIND_NS_MAX {
                 return Err(kauri_verbs::Error::WindowState);
             }

@@ -37,6 +37,7 @@ mod queues;
 mod staging;
 
 pub use dial::{DialedEnd, DialedFabric, Dialer, Dialing};
+pub(crate) use fabric::RdmaFabric;
 pub(crate) use host::{Addresses, RdmaMembership};
 pub use host::{RdmaHost, RdmaOptions, RdmaRefusal};
 pub use hosted::HostedFabric;

@@ -5,9 +5,11 @@
 
 use super::mailbox::Mailbox;
 use super::{COMPLETIONS, SESSIONS_A_QUEUE};
+use crate::executor::local::Local;
 use crate::executor::slab::{Key, Slab};
 use crate::sys::monotonic_ns;
-use kauri_verbs::{Completion, CompletionQueue, Device, Result};
+use kauri_verbs::{Completion, CompletionQueue, Device, Error, Result};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -133,6 +135,48 @@ impl WorkerQueues {
     }
 }
 
+/// A device's queues of all workers.
+#[derive(Default)]
+pub(crate) struct AllQueues(Mutex<Vec<Option<Arc<WorkerQueues>>>>);
+
+impl AllQueues {
+    /// The queues of the calling thread's worker, watched by it.
+    fn of(&self, device: &Device, local: &Rc<Local>) -> Result<Arc<WorkerQueues>> {
+        let mut workers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = local.shared.id;
+        if workers.len() <= id {
+            workers.resize(id + 1, None);
+        }
+        let Some(place) = workers.get_mut(id) else {
+            return Err(Error::Argument("a worker without a place"));
+        };
+        if let Some(queues) = place {
+            return Ok(Arc::clone(queues));
+        }
+        let queues = Arc::new(WorkerQueues::new(device)?);
+        if !local.completions.set_up(&queues) {
+            return Err(Error::Argument("a worker serves sessions of one RDMA device"));
+        }
+        Ok(Arc::clone(place.insert(queues)))
+    }
+
+    /// A queue for one more session of this worker, which takes its completions to the mailbox.
+    pub fn join(
+        &self,
+        device: &Device,
+        local: &Rc<Local>,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(Arc<CompletionQueue>, Membership)> {
+        let queues = self.of(device, local)?;
+        let (queue, is_new) = queues.queue()?;
+        if is_new && let Err(error) = local.completions.watch(local, &queue) {
+            queues.retract();
+            return Err(Error::Call { name: "epoll_ctl", error });
+        }
+        Ok((queue, queues.join(mailbox)))
+    }
+}
+
 /// A session's membership in its worker's queues. Dropping it ends deliveries to the mailbox.
 pub(crate) struct Membership {
     queues: Arc<WorkerQueues>,
@@ -140,6 +184,11 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
+    /// Takes completions of the worker's sessions, on that worker.
+    pub fn look(&self) {
+        self.queues.look();
+    }
+
     /// The key of the session's queue pair.
     pub fn key(&self) -> Key {
         self.key

@@ -145,6 +145,12 @@ impl SharedFabric {
         signal::wake_up(self.sleeps(self.side));
     }
 
+    /// Nothing is on the way, and nothing is expected soon: this process keeps no pages of the rings. The words that
+    /// wake it stay.
+    pub fn rest(&self) {
+        self.memory.unmap_pages(self.layout.ring(Side::Server));
+    }
+
     /// The bell that wakes this side.
     pub fn bell(&self) -> &Bell {
         &self.own_bell

@@ -86,6 +86,17 @@ impl SharedMemory {
         Ok(SharedMemory { base, length })
     }
 
+    /// Gives up this process's pages from an offset on, a multiple of the page size. Their contents stay in the file,
+    /// and come back with the next access.
+    pub fn unmap_pages(&self, from: usize) {
+        let Some(bytes) = self.length.checked_sub(from) else { return };
+        // SAFETY: the range lies within the mapping, which is of a file and shared: no access sees a difference.
+        // If it fails the pages stay.
+        unsafe {
+            libc::madvise(self.base.as_ptr().add(from).cast(), bytes, libc::MADV_DONTNEED);
+        }
+    }
+
     /// A word of the memory.
     ///
     /// # Panics

@@ -68,6 +68,28 @@ fn two_threads_talk_and_sleep_and_lose_nothing() {
 }
 
 #[test]
+fn an_end_that_rests_loses_nothing() {
+    let (mut server, mut client) = pair(64 << 10);
+    let mut buffer = Vec::with_capacity(16_000);
+    for round in 0..20 {
+        // Both directions have bytes on the way while the end rests.
+        let bytes: Vec<u8> = (round..round + 10_000).map(byte).collect();
+        assert_eq!(server.send(&bytes, &[]), bytes.len());
+        assert_eq!(client.send(&bytes, &[]), bytes.len());
+        client.fabric().rest();
+        for end in [&mut client, &mut server] {
+            buffer.clear();
+            while buffer.len() < bytes.len() {
+                assert!(end.look().unwrap().readable);
+                end.receive(&mut buffer);
+            }
+            assert_eq!(buffer, bytes, "round {round}");
+            end.look().unwrap();
+        }
+    }
+}
+
+#[test]
 fn one_byte_back_and_forth_wakes_the_other_each_time() {
     let (mut server, mut client) = pair(0);
     const ROUNDS: usize = 20_000;

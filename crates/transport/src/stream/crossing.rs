@@ -18,7 +18,7 @@ use crate::ring::{PROBE_BYTES, RingCounts, RingError};
 use crate::shared_memory::SharedFabric;
 use crate::shared_memory::bell::Bell;
 use crate::stream::socket::StreamSocket;
-use crate::sys::monotonic_ns;
+use crate::sys::{monotonic_ns, peek};
 use crate::upgrade::{FastTransport, Offer, ServerEnd, ServerFabric, UpgradeCounts, UpgradeStats};
 use std::cell::Cell;
 use std::io;
@@ -113,10 +113,12 @@ impl RingSocket {
 
     /// Whether the peer has all that was sent, or will never have it.
     fn is_flushed(&self) -> bool {
-        self.ask(|end| match end.fabric() {
-            ServerFabric::Shared(_) => true,
-            ServerFabric::Rdma(fabric) => fabric.base().is_flushed(),
-        })
+        self.ask(|end| end.fabric().rdma().is_none_or(|fabric| fabric.is_flushed()))
+    }
+
+    /// Whether the peer may still have to read from this end's memory.
+    fn owns_pieces(&self) -> bool {
+        self.ask(|end| matches!(end.fabric(), ServerFabric::Dialed(_)) && end.owns_pieces())
     }
 
     fn note(&self, error: RingError) {
@@ -152,7 +154,7 @@ impl Arrivals {
     fn of(&self, ask: impl FnOnce(&SharedFabric) -> bool) -> bool {
         self.ring.ask(|end| match end.fabric() {
             ServerFabric::Shared(fabric) => ask(fabric),
-            ServerFabric::Rdma(_) => false,
+            ServerFabric::Rdma(_) | ServerFabric::Dialed(_) => false,
         })
     }
 }
@@ -196,7 +198,21 @@ struct Lingering {
 
 impl Lingers for Lingering {
     fn is_done(&self, now_ns: u64) -> bool {
-        now_ns >= self.deadline_ns || self.ring.is_flushed()
+        if now_ns >= self.deadline_ns {
+            return true;
+        }
+        if !self.ring.is_flushed() {
+            return false;
+        }
+        if !self.ring.owns_pieces() {
+            return true;
+        }
+        // The peer ends the session when it has read them.
+        self.stream.shutdown();
+        match peek(self.stream.fd()) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
     }
 }
 
@@ -235,6 +251,7 @@ impl Crossing {
                 Ok((local.watch(fabric.bell().as_fd(), Rc::clone(&io))?, io))
             }
             ServerFabric::Rdma(fabric) => Err(Arc::clone(fabric.base().mailbox())),
+            ServerFabric::Dialed(fabric) => Err(Arc::clone(fabric.base().mailbox())),
         };
         let socket = Arc::new(RingSocket {
             end: Mutex::new(CountedEnd { end, counted: RingCounts::default() }),
@@ -281,6 +298,15 @@ impl Crossing {
         Ok(crossing)
     }
 
+    /// Keeps no memory that it can do without until something comes.
+    pub fn rest(&self) {
+        self.socket.ask(|end| {
+            if let ServerFabric::Shared(fabric) = end.fabric() {
+                fabric.rest();
+            }
+        });
+    }
+
     /// Whether a look for one direction may have found something for the other one since the last call.
     pub fn take_changed(&self) -> bool {
         self.socket.changed.swap(false, Ordering::Relaxed)
@@ -290,11 +316,11 @@ impl Crossing {
     /// does not overtake it.
     pub fn close(&mut self, stream: &Arc<StreamSocket>) {
         self.socket.counted(|end| {
-            if let ServerFabric::Rdma(fabric) = end.fabric() {
-                fabric.base().finish();
+            if let Some(fabric) = end.fabric().rdma() {
+                fabric.finish();
             }
         });
-        if self.socket.is_flushed() {
+        if self.socket.is_flushed() && !self.socket.owns_pieces() {
             return stream.shutdown();
         }
         self.local.completions.linger(Box::new(Lingering {
@@ -303,6 +329,11 @@ impl Crossing {
             _rdma: self.rdma.take(),
             deadline_ns: monotonic_ns() + LINGER_NS_MAX,
         }));
+    }
+
+    /// What it goes through.
+    pub fn transport(&self) -> FastTransport {
+        self.socket.transport
     }
 
     /// Whether replies go this way.

@@ -1,4 +1,5 @@
-//! Stream sessions that this process has opened: their channel, and the client's part of a change to shared memory.
+//! Stream sessions that this process has opened: their channel, and the client's part of a change to shared memory or
+//! RDMA.
 
 use super::channel::Channel;
 use super::crossing::Crossing;
@@ -8,15 +9,18 @@ use crate::contract::Session;
 use crate::executor::io::{READ, WRITE};
 use crate::executor::shared::WorkerShared;
 use crate::outgoing::PeerSession;
+use crate::rdma::{Dialer, Dialing};
 use crate::reply::SendNow;
 use crate::ring::RingEnd;
 use crate::shared_memory::accept_parts;
 use crate::shared_memory::sys::receive_with_descriptors;
+use crate::sys::{SIGN_OF_LIFE, set_tcp_options};
 use crate::upgrade::{FastTransport, Offer, ServerFabric, UpgradeStats};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 /// Descriptors that a server may send beside its bytes. One that sends more ends its session.
@@ -27,6 +31,8 @@ pub(crate) struct DialedSocket {
     socket: Arc<StreamSocket>,
     takes_beside: AtomicBool,
     beside: Mutex<Vec<OwnedFd>>,
+    /// A connection over RDMA that the server has not answered yet.
+    dialing: Mutex<Option<Dialing>>,
 }
 
 impl DialedSocket {
@@ -34,6 +40,10 @@ impl DialedSocket {
     fn take_beside(&self) -> Vec<OwnedFd> {
         self.takes_beside.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.beside.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn dialing(&self) -> MutexGuard<'_, Option<Dialing>> {
+        self.dialing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -54,6 +64,7 @@ impl Channel for DialedSocket {
             socket: Arc::new(StreamSocket::new(fd, worker)),
             takes_beside: AtomicBool::new(takes_beside),
             beside: Mutex::default(),
+            dialing: Mutex::default(),
         }
     }
 
@@ -103,21 +114,32 @@ impl<C: Channel> StreamSession<C> {
 }
 
 impl StreamSession<DialedSocket> {
-    fn cross(&mut self, answer: &[u8]) -> io::Result<()> {
-        let accepted = accept_parts(answer, self.channel.take_beside())?;
-        if !self.inbox.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "bytes behind the answer"));
-        }
-        let offer = Offer {
-            transport: FastTransport::SharedMemory,
-            end: RingEnd::new(accepted.shape, ServerFabric::Shared(accepted.fabric)),
-            probe: accepted.probe,
-            descriptors: Vec::new(),
-            rdma: None,
+    fn cross(&mut self, answer: &[u8]) -> Result<(), String> {
+        let dialing = self.channel.dialing().take();
+        let (transport, shape, fabric, probe) = match dialing {
+            Some(dialing) => {
+                let (shape, fabric, probe) = dialing.accept_parts(answer)?;
+                (FastTransport::Rdma, shape, ServerFabric::Dialed(fabric), probe)
+            }
+            None => {
+                let accepted = accept_parts(answer, self.channel.take_beside());
+                let accepted = accepted.map_err(|error| error.to_string())?;
+                let fabric = ServerFabric::Shared(accepted.fabric);
+                (FastTransport::SharedMemory, accepted.shape, fabric, accepted.probe)
+            }
         };
+        if !self.inbox.is_empty() {
+            return Err("bytes behind the answer".to_owned());
+        }
+        let end = RingEnd::new(shape, fabric);
+        let offer = Offer { transport, end, probe, descriptors: Vec::new(), rdma: None };
         let stats = Arc::new(UpgradeStats::default());
-        let crossing = Crossing::open_as_client(offer, &self.local, &self.liveness, &stats)?;
-        self.crossing = Some(crossing);
+        let crossing = Crossing::open_as_client(offer, &self.local, &self.liveness, &stats);
+        self.crossing = Some(crossing.map_err(|error| error.to_string())?);
+        if transport == FastTransport::Rdma {
+            // Nothing else tells of a server whose host has gone.
+            let _ = set_tcp_options(self.channel.fd(), &SIGN_OF_LIFE);
+        }
         Ok(())
     }
 }
@@ -127,8 +149,23 @@ impl PeerSession for StreamSession<DialedSocket> {
         self.wait_in_both_directions()
     }
 
+    fn rest(&mut self) {
+        self.crossing.iter().for_each(Crossing::rest);
+    }
+
+    fn prepare_rdma(&mut self, dialer: &Dialer, random: u64) -> Result<Vec<u8>, String> {
+        let Ok(address) = self.info().local.parse::<SocketAddr>() else {
+            return Err("the connection is not TCP's".to_owned());
+        };
+        let dialing = dialer.prepare_on(&self.local, address.ip(), random);
+        let dialing = dialing.map_err(|error| error.to_string())?;
+        let request = dialing.request();
+        *self.channel.dialing() = Some(dialing);
+        Ok(request)
+    }
+
     fn begin_upgrade(&mut self, answer: &[u8]) -> Result<(), String> {
-        self.cross(answer).map_err(|error| error.to_string())
+        self.cross(answer)
     }
 
     fn poll_upgraded(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
@@ -156,7 +193,7 @@ impl PeerSession for StreamSession<DialedSocket> {
 
     fn transport(&self) -> &'static str {
         match &self.crossing {
-            Some(crossing) if crossing.is_switched() => FastTransport::SharedMemory.name(),
+            Some(crossing) if crossing.is_switched() => crossing.transport().name(),
             _ => self.info().transport,
         }
     }

@@ -45,11 +45,6 @@ impl TcpTransport {
         &self.addresses
     }
 
-    /// The sockets of `setup`, for a caller that accepts by itself.
-    pub fn take_listeners(&mut self) -> Vec<TcpListener> {
-        std::mem::take(&mut self.bound)
-    }
-
     /// The addresses of the option list. Addresses of a name may be missing on this machine; literal addresses may
     /// not.
     fn wanted(&self) -> Result<Vec<(IpAddr, bool)>> {

@@ -51,11 +51,6 @@ impl UnixTransport {
         }
     }
 
-    /// The socket of `setup`, for a caller that accepts by itself. This transport removes its file.
-    pub fn take_listener(&mut self) -> Option<UnixListener> {
-        self.bound.take()
-    }
-
     fn bind(&mut self) -> io::Result<()> {
         self.remove_stale_file()?;
         self.bound = Some(UnixListener::bind(&self.path)?);
