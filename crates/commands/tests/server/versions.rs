@@ -70,11 +70,6 @@ fn what_needs_a_replica_set_says_so() {
             "removeQuerySettings can only run on replica sets or sharded clusters",
         ),
         (
-            doc! { "setClusterParameter" => doc! { "defaultMaxTimeMS" => doc! { "readOperations" => 5 } } },
-            20,
-            "setClusterParameter cannot be run on standalones",
-        ),
-        (
             doc! { "setUserWriteBlockMode" => 1, "global" => true },
             20,
             "setUserWriteBlockMode cannot be run on standalones",
