@@ -18,6 +18,7 @@ pub mod spec;
 mod stored;
 pub mod usage;
 mod view;
+mod wildcard;
 
 pub use build::IndexBuild;
 pub use catalog::{Catalog, Rename, Resolved, namespace_not_found, system_views_uuid};

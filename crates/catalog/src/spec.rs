@@ -5,9 +5,11 @@
 //! definition gets its own error.
 
 use crate::index::IndexDefinition;
+use crate::wildcard;
 use kauri_base::{Error, ErrorCode, Result, bail, limits};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, compare, shell_text, shell_value};
 use kauri_matcher::{CompareOp, MatchExpr, Predicate};
+use std::collections::BTreeSet;
 
 /// The kind of index of a key pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,17 +144,28 @@ pub fn check_key(key: Doc<'_>) -> Result<IndexKind> {
     if key.is_empty() {
         bail!(CannotCreateIndex, "Index keys cannot be an empty object");
     }
-    let mut kind = IndexKind::Plain;
-    let mut fields = 0;
+    if key.count() > limits::INDEX_FIELDS_MAX {
+        bail!(13103, "too many compound keys");
+    }
+    let mut names = BTreeSet::new();
+    if let Some(twice) = key.iter().find(|elem| !names.insert(elem.key())) {
+        bail!(
+            BadValue,
+            "The field '{}' appears multiple times in the index key pattern {}",
+            twice.key(),
+            shell_text(key)
+        );
+    }
+    let is_wildcard = decides_for_wildcard(key);
+    if is_wildcard {
+        wildcard::check_key(key)?;
+    }
+    let mut kind = if is_wildcard { IndexKind::Wildcard } else { IndexKind::Plain };
     for elem in key {
-        fields += 1;
-        let of_field = check_key_field(elem)?;
+        let of_field = check_key_field(elem, is_wildcard)?;
         if of_field == IndexKind::Plain || of_field == kind {
             if of_field == IndexKind::Hashed {
                 bail!(31303, "A maximum of one index field is allowed to be hashed but found 2");
-            }
-            if of_field == IndexKind::Wildcard {
-                bail!(CannotCreateIndex, "wildcard indexes do not allow compounding");
             }
             continue;
         }
@@ -166,17 +179,25 @@ pub fn check_key(key: Doc<'_>) -> Result<IndexKind> {
         }
         kind = of_field;
     }
-    if fields > limits::INDEX_FIELDS_MAX {
-        bail!(13103, "too many compound keys");
-    }
     Ok(kind)
 }
 
-fn check_key_field(elem: Elem<'_>) -> Result<IndexKind> {
-    let wildcard = elem.key() == "$**" || elem.key().ends_with(".$**");
+/// Whether the first field that names a kind of index names the wildcard one.
+fn decides_for_wildcard(key: Doc<'_>) -> bool {
+    let deciding = key
+        .iter()
+        .find(|elem| elem.value().string_bytes().is_some() || wildcard::is_wildcard(elem.key()));
+    deciding.is_some_and(|elem| match elem.value().string_bytes() {
+        Some(plugin) => plugin == b"wildcard",
+        None => true,
+    })
+}
+
+/// The kind of index that a field asks for. `in_wildcard`: the index is a wildcard index, which has been checked.
+fn check_key_field(elem: Elem<'_>, in_wildcard: bool) -> Result<IndexKind> {
     let value = elem.value();
     let kind = match &value.lossy() {
-        Value::String(plugin) => plugin_kind(plugin, elem.key())?,
+        Value::String(plugin) => plugin_kind(plugin)?,
         number if number.is_number() => {
             let direction = number.as_f64_lossy().unwrap_or(0.0);
             if direction == 0.0 {
@@ -184,12 +205,6 @@ fn check_key_field(elem: Elem<'_>) -> Result<IndexKind> {
             }
             if direction.is_nan() {
                 bail!(CannotCreateIndex, "Values in the index key pattern cannot be NaN.");
-            }
-            if wildcard && direction < 0.0 {
-                bail!(
-                    CannotCreateIndex,
-                    "A numeric value in a $** index key pattern must be positive."
-                );
             }
             IndexKind::Plain
         }
@@ -200,32 +215,26 @@ fn check_key_field(elem: Elem<'_>) -> Result<IndexKind> {
             other.type_name()
         ),
     };
-    if wildcard {
-        if kind == IndexKind::Text && elem.key() == "$**" {
-            return Ok(kind);
-        }
-        if kind != IndexKind::Plain {
-            bail!(
-                CannotCreateIndex,
-                "The key pattern value for a wildcard index must be numeric, but found {}",
-                shell_value(&value)
-            );
-        }
-        return Ok(IndexKind::Wildcard);
+    let name = elem.key();
+    if in_wildcard && wildcard::is_wildcard(name) && kind == IndexKind::Plain {
+        let above = name.strip_suffix("$**").and_then(|above| above.strip_suffix('.'));
+        return above.map_or(Ok(kind), |above| check_field_name(above, kind).map(|()| kind));
     }
-    check_field_name(elem.key(), kind)?;
+    if !(kind == IndexKind::Text && name == "$**") {
+        check_field_name(name, kind)?;
+    }
     Ok(kind)
 }
 
-fn plugin_kind(plugin: &str, field: &str) -> Result<IndexKind> {
+fn plugin_kind(plugin: &str) -> Result<IndexKind> {
     Ok(match plugin {
         "hashed" => IndexKind::Hashed,
         "text" => IndexKind::Text,
         "2dsphere" => IndexKind::Sphere,
         "2d" => IndexKind::Flat,
         "wildcard" => bail!(
-            7246202,
-            "Index key pattern field '{field}' cannot be of the type 'wildcard'; use '$**'"
+            CannotCreateIndex,
+            "The key pattern value for a 'wildcard' index must be a non-zero number, not a string."
         ),
         "" => bail!(CannotCreateIndex, "Values in the index key pattern cannot be empty strings."),
         other => bail!(CannotCreateIndex, "Unknown index plugin '{other}'"),
@@ -336,6 +345,7 @@ impl<'s> Options<'s> {
     }
 
     fn check_combination(&self, kind: IndexKind, key: Doc<'_>, spec: Doc<'_>) -> Result<()> {
+        self.check_projection(kind, key)?;
         if self.sparse && self.partial.is_some() {
             bail!(
                 CannotCreateIndex,
@@ -353,7 +363,7 @@ impl<'s> Options<'s> {
                 shell_text(spec)
             );
         }
-        self.check_wildcard(kind, key)?;
+        self.check_wildcard(kind)?;
         if kind == IndexKind::Hashed && self.unique {
             bail!(
                 16764,
@@ -381,48 +391,36 @@ impl<'s> Options<'s> {
         Ok(())
     }
 
-    fn check_wildcard(&self, kind: IndexKind, key: Doc<'_>) -> Result<()> {
+    fn check_projection(&self, kind: IndexKind, key: Doc<'_>) -> Result<()> {
         if kind == IndexKind::Wildcard {
-            for (given, option) in [
-                (self.sparse, "sparse"),
-                (self.unique, "unique"),
-                (self.prepare_unique, "prepareUnique"),
-            ] {
-                if given {
-                    bail!(
-                        CannotCreateIndex,
-                        "Index type 'wildcard' does not support the {option} option"
-                    );
-                }
+            wildcard::check_has_projection(key, self.projection)?;
+        }
+        match self.projection {
+            None => Ok(()),
+            Some(projection) if kind == IndexKind::Wildcard => {
+                wildcard::check_projection(key, projection)
             }
+            Some(_) => bail!(
+                BadValue,
+                "The field 'wildcardProjection' is only allowed in a wildcard index"
+            ),
         }
-        let Some(projection) = self.projection else { return Ok(()) };
+    }
+
+    fn check_wildcard(&self, kind: IndexKind) -> Result<()> {
         if kind != IndexKind::Wildcard {
-            bail!(BadValue, "The field 'wildcardProjection' is only allowed in a wildcard index");
+            return Ok(());
         }
-        if key.first().is_none_or(|e| e.key() != "$**") {
-            bail!(
-                FailedToParse,
-                "The field 'wildcardProjection' is only allowed when the 'key' is {{\"$**\": ±1}}"
-            );
-        }
-        if projection.is_empty() {
-            bail!(FailedToParse, "The 'wildcardProjection' field can't be an empty object");
-        }
-        let (mut includes, mut excludes) = (false, false);
-        for field in projection.iter().filter(|f| f.key() != "_id") {
-            let included = field.value().truthy();
-            (includes, excludes) = (includes || included, excludes || !included);
-            if includes && excludes {
-                let (code, what) = if included {
-                    (31253, "inclusion on field %% in exclusion projection")
-                } else {
-                    (31254, "exclusion on field %% in inclusion projection")
-                };
-                return Err(Error::location(
-                    code,
-                    format!("Cannot do {}", what.replace("%%", field.key())),
-                ));
+        for (given, option) in [
+            (self.sparse, "sparse"),
+            (self.unique, "unique"),
+            (self.prepare_unique, "prepareUnique"),
+        ] {
+            if given {
+                bail!(
+                    CannotCreateIndex,
+                    "Index type 'wildcard' does not support the {option} option"
+                );
             }
         }
         Ok(())

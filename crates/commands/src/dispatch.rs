@@ -6,6 +6,7 @@
 
 use crate::admission::{Wait, admit};
 use crate::client::Client;
+use crate::cluster_parameters;
 use crate::concerns;
 use crate::fail_command;
 use crate::fsync_lock::Writer;
@@ -548,6 +549,7 @@ async fn run_command(
     }
     count(server, command);
     invocation.write_concern = concerns::read(command, invocation.body, &mut invocation.op)?;
+    limit_by_default(invocation, command).await?;
     fail_command::lift_limit(server, &invocation.op);
     let injected = fail_command::before(server, invocation, command.name).await?;
     if let Some(outcome) = injected.immediate() {
@@ -579,6 +581,24 @@ async fn run_command(
     result?;
     injected.after(invocation);
     Ok(Injected::No)
+}
+
+/// Gives a read without `maxTimeMS` the time limit of the cluster parameter `defaultMaxTimeMS`. `maxTimeMS: 0` keeps it
+/// unlimited. The express path need not look: none of its finds waits, so none exceeds a limit.
+async fn limit_by_default(invocation: &mut Invocation<'_>, command: &Command) -> Result<()> {
+    let is_meant = command.has_default_limit
+        && invocation.body.value("maxTimeMS").is_nullish()
+        && !command.is_write(invocation.asked());
+    if !is_meant {
+        return Ok(());
+    }
+    let (op, catalog) = (&mut invocation.op, &invocation.server.catalog);
+    if let Some(limit) = cluster_parameters::read_time_limit(op, catalog).await?
+        && op.time_left().is_none_or(|left| limit < left)
+    {
+        op.set_deadline(limit);
+    }
+    Ok(())
 }
 
 /// Waits until the profiler writes no more, for a command that changes where it writes.

@@ -8,6 +8,7 @@ mod admission;
 pub mod args;
 pub mod background;
 pub mod client;
+pub mod cluster_parameters;
 pub mod cmds;
 pub mod concerns;
 pub mod cursors;

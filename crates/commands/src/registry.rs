@@ -192,6 +192,8 @@ pub struct Command {
     pub replans: bool,
     /// Whether `maxTimeMS` is the time that it waits for data, and not its time limit.
     pub waits_for_data: bool,
+    /// Whether a request without `maxTimeMS` that writes nothing has the time limit of `defaultMaxTimeMS`.
+    pub has_default_limit: bool,
     /// Whether it needs memory, and so waits while memory is full.
     pub adds_memory: bool,
     /// Definitions that it may change.
@@ -238,6 +240,7 @@ impl Command {
             api_v1: false,
             replans: false,
             waits_for_data: false,
+            has_default_limit: false,
             adds_memory: false,
             definitions: Definitions::None,
             settles_profile: false,

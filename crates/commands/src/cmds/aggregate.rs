@@ -24,6 +24,7 @@ use std::sync::Arc;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
+    has_default_limit: true,
     read_levels: ReadLevels::AllByRequest,
     api_v1: true,
     target: Target::CollectionOr(".aggregate"),

@@ -20,6 +20,7 @@ use std::sync::Arc;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
+    has_default_limit: true,
     read_levels: ReadLevels::AllButSnapshot,
     api_v1: true,
     kind: OperationKind::Read,

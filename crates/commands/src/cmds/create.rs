@@ -23,6 +23,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let is_part = invocation.part.is_some();
         if ns.collection() == "system.views" && request.view.is_none() && !is_part {
             // It comes and goes with the views.
+            if !request.options.to_doc().as_doc().is_empty() || request.id_index.is_some() {
+                bail!(InvalidOptions, "{ns} takes no options: the catalog keeps views");
+            }
             return Ok(());
         }
         ns.check_creatable()?;

@@ -22,6 +22,7 @@ use std::sync::Arc;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
+    has_default_limit: true,
     aliases: &["dbhash"],
     ..Command::read("dbHash", "returns hashes of collections", run)
 };

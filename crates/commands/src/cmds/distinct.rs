@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
+    has_default_limit: true,
     read_levels: ReadLevels::All,
     in_transaction: true,
     kind: OperationKind::Read,

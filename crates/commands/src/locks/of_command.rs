@@ -3,8 +3,8 @@
 
 use super::Scope;
 use crate::cmds::{
-    aggregate, apply_ops, bulk_write, current_op, default_rw_concern, kill_cursors, list_databases,
-    rename_collection, top, users_info, validate,
+    aggregate, apply_ops, bulk_write, cluster_parameters, current_op, default_rw_concern,
+    kill_cursors, list_databases, rename_collection, top, users_info, validate,
 };
 use crate::registry::{Access, Asked, Command, Target};
 use kauri_base::rw_lock::LockMode;
@@ -14,6 +14,7 @@ use kauri_bson::{Doc, Value};
 const ALL: &[&str] = &[
     apply_ops::COMMAND.name,
     bulk_write::COMMAND.name,
+    cluster_parameters::SET.name,
     default_rw_concern::SET.name,
     list_databases::COMMAND.name,
     rename_collection::COMMAND.name,

@@ -1,7 +1,7 @@
-//! Administration commands that a standalone server answers or rejects: background compaction, cluster
-//! parameters, encrypted collections, options of other commands.
+//! Administration commands that a standalone server answers or rejects: background compaction,
+//! encrypted collections, options of other commands.
 
-use crate::common::{Client, TestServer, at, first_batch, number, refusal, show, text};
+use crate::common::{Client, TestServer, at, first_batch, number, refusal, show};
 use kauri_bson::{Decimal128, DocBuf, Value, array, doc};
 
 #[test]
@@ -56,102 +56,6 @@ fn background_compaction_is_configured_once() {
         assert_eq!(admin.fails(command.clone()), code, "{}", show(&command));
     }
     assert_eq!(test.client().fails(doc! { "autoCompact" => true }), 13);
-}
-
-#[test]
-fn cluster_parameters_have_their_defaults() {
-    let test = TestServer::start();
-    let admin = test.client().admin();
-    let get = |asked: Value<'static>| {
-        let reply = admin.ok(doc! { "getClusterParameter" => asked });
-        let list = reply.as_doc().value("clusterParameters").into_owned();
-        let list = list.as_array().unwrap().iter();
-        list.map(|elem| elem.as_doc().unwrap().to_buf()).collect::<Vec<_>>()
-    };
-    let images = doc! { "preAndPostImages" => doc! { "expireAfterSeconds" => "off" } };
-    let options = doc! { "_id" => "changeStreamOptions", "preAndPostImages" => at(&images, "preAndPostImages") };
-    assert_eq!(get("changeStreamOptions".into()), [options]);
-    let names = get("*".into()).iter().map(|one| text(one, "_id")).collect::<Vec<_>>();
-    assert_eq!(
-        names,
-        [
-            "changeStreamOptions",
-            "changeStreams",
-            "defaultMaxTimeMS",
-            "pauseMigrationsDuringMultiUpdates",
-        ]
-    );
-    let two = get(array!["pauseMigrationsDuringMultiUpdates", "changeStreams"]);
-    assert_eq!(two.len(), 2);
-    assert_eq!(two[0].as_doc().value("enabled"), Value::Bool(false));
-    assert_eq!(number(&two[1], "expireAfterSeconds"), 3600);
-    let refused = |asked: Value<'static>| admin.fails(doc! { "getClusterParameter" => asked });
-    for unknown in ["x", "", "ChangeStreams"] {
-        assert_eq!(refused(unknown.into()), 4, "{unknown}");
-    }
-    let words = refusal(&admin, doc! { "getClusterParameter" => "x" }).1;
-    assert_eq!(words, "Unknown server parameter: x");
-    assert_eq!(refused(array!["*"]), 4);
-    assert_eq!(refused(array!["changeStreams", "x"]), 4);
-    assert_eq!(refused(array![]), 2);
-    for wrong in [Value::Null, Value::Int32(1), doc! {}.into(), array![1], array![Value::Null]] {
-        assert_eq!(refused(wrong.clone()), 14, "{wrong:?}");
-    }
-    admin.ok(doc! { "getClusterParameter" => "*", "other" => 1 });
-    assert_eq!(test.client().fails(doc! { "getClusterParameter" => "*" }), 13);
-}
-
-#[test]
-fn a_cluster_parameter_is_checked_before_it_is_refused() {
-    let test = TestServer::start();
-    let admin = test.client().admin();
-    let set = |value: Value<'static>| refusal(&admin, doc! { "setClusterParameter" => value });
-    let of = |name: &str, value: Value<'static>| set(doc! { name => value }.into()).0;
-    let (options, streams) = ("changeStreamOptions", "changeStreams");
-    let pause = "pauseMigrationsDuringMultiUpdates";
-    let expire = |value: Value<'static>| Value::from(doc! { "expireAfterSeconds" => value });
-    let images = |value: Value<'static>| Value::from(doc! { "preAndPostImages" => value });
-    for good in [
-        (options, images(expire("off".into()))),
-        (options, images(expire(7200.into()))),
-        (streams, expire(Value::Double(3600.0))),
-        (streams, expire(Value::Null)),
-        (streams, doc! {}.into()),
-        (pause, doc! { "enabled" => true }.into()),
-        ("defaultMaxTimeMS", doc! { "readOperations" => 5 }.into()),
-    ] {
-        let (code, words) = set(doc! { good.0 => good.1.clone() }.into());
-        assert_eq!(code, 20, "{good:?}");
-        assert_eq!(words, "setClusterParameter cannot be run on standalones");
-    }
-    for (name, value, code) in [
-        (options, "x".into(), 2),
-        (options, doc! {}.into(), 2),
-        (options, images(Value::Null), 2),
-        (options, images(1.into()), 2),
-        (options, images(expire("on".into())), 2),
-        (options, images(expire(true.into())), 2),
-        (options, images(expire(0.into())), 2),
-        (options, doc! { "preAndPostImages" => doc! {}, "x" => 1 }.into(), 2),
-        (options, doc! { "$bad" => 1 }.into(), 52),
-        (streams, expire(0.into()), 2),
-        (streams, expire(Value::Int32(-1)), 2),
-        (streams, expire("1".into()), 14),
-        (streams, expire(true.into()), 14),
-        (streams, doc! { "x" => 1 }.into(), 40415),
-        (pause, doc! { "enabled" => 1 }.into(), 14),
-        ("defaultMaxTimeMS", doc! { "readOperations" => -1 }.into(), 2),
-        ("x", doc! {}.into(), 4),
-        ("logLevel", doc! {}.into(), 4),
-        ("", doc! {}.into(), 4),
-    ] {
-        assert_eq!(of(name, value.clone()), code, "{name} {value:?}");
-    }
-    assert_eq!(set(Value::Null).0, 40414);
-    assert_eq!(set(1.into()).0, 14);
-    assert_eq!(set(doc! {}.into()).0, 4);
-    let two = doc! { options => images(expire("off".into())), streams => doc! {} };
-    assert_eq!(set(two.into()).0, 72);
 }
 
 fn field(extra: DocBuf) -> Value<'static> {

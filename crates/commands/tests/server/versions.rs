@@ -71,11 +71,6 @@ fn commands_that_need_a_replica_set_are_refused() {
             "removeQuerySettings can only run on replica sets or sharded clusters",
         ),
         (
-            doc! { "setClusterParameter" => doc! { "defaultMaxTimeMS" => doc! { "readOperations" => 5 } } },
-            20,
-            "setClusterParameter cannot be run on standalones",
-        ),
-        (
             doc! { "setUserWriteBlockMode" => 1, "global" => true },
             20,
             "setUserWriteBlockMode cannot be run on standalones",

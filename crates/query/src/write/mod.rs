@@ -148,6 +148,10 @@ pub fn existing_for_write(
     match namespaces.resolve(ns.as_str()) {
         Named::Collection(collection) => Ok(Some(collection)),
         Named::Remote(_) => Err(not_written_here(ns)),
+        Named::Nothing if ns.collection() == "system.views" => Err(Error::new(
+            ErrorCode::InvalidNamespace,
+            format!("cannot write to {ns}: views change by create, collMod and drop"),
+        )),
         Named::Nothing => Ok(None),
         Named::View(_) => Err(Error::new(
             ErrorCode::CommandNotSupportedOnView,
