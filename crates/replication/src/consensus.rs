@@ -10,8 +10,8 @@
 //! durable, and both are one. With [`Acknowledge::Written`] it does so when they are written, and elections follow the
 //! rule of [`power_loss`].
 //!
-//! Invariants: a term and a vote are durable before a message tells of them. A change of the membership takes effect
-//! when it is durable on a quorum, and durably. A follower forwards nothing. Election timeouts are drawn from the
+//! Invariants: a term and a vote are durable before a message tells of them. A change of the membership comes into
+//! force when it is committed, and is durable on the member then. A follower forwards nothing. Election timeouts are drawn from the
 //! owner's random source; raft-rs' own are overwritten before they are looked at.
 
 use crate::codec::{Envelope, Kind, Message};
@@ -255,6 +255,7 @@ impl<L: Log> Consensus<L> {
             }
             self.collect();
             let end = if self.accepted.0 == term { self.accepted.1 } else { 0 };
+            let end = end.min(self.node.raft.raft_log.committed);
             self.durable_commit = self.durable_commit.max(durable_commit.min(end));
         }
         self.settle();
@@ -585,16 +586,11 @@ impl<L: Log> Consensus<L> {
         }
     }
 
-    /// Gives out committed entries, up to a change of the membership that is not durable on a quorum.
+    /// Gives out committed entries. A change of the membership comes into force before its entry is given out.
     fn give_out(&mut self) {
         while let Some(entry) = self.committed.pop_front() {
             if let Payload::Membership(changes) = &entry.payload {
-                if entry.index > self.durable_commit {
-                    self.committed.push_front(entry);
-                    return;
-                }
-                let changes = changes.clone();
-                self.change_membership(entry.index, &changes);
+                self.change_membership(entry.index, changes);
             }
             self.output.committed.push(entry);
         }
@@ -627,7 +623,7 @@ impl<L: Log> Consensus<L> {
         if self.hand_over_ticks > 0 {
             return;
         }
-        self.hand_over_ticks = self.config.election_ticks;
+        self.hand_over_ticks = self.hand_over_interval();
         let own = self.config.id;
         let stays = self.membership.voters.contains(&own);
         let raft = &self.node.raft;
@@ -637,7 +633,7 @@ impl<L: Log> Consensus<L> {
             let _ = self.propose_change(&[]);
             return;
         }
-        let own_rank = if stays { self.priority(own) } else { 0 };
+        let own_priority = self.priority(own);
         let last = raft.raft_log.last_index();
         let better = self.membership.voters.iter().filter(|&&id| {
             let follows = raft.prs().get(id).is_some_and(|progress| {
@@ -645,7 +641,7 @@ impl<L: Log> Consensus<L> {
                     && progress.state == ProgressState::Replicate
                     && progress.matched + IN_FLIGHT_MAX as u64 > last
             });
-            id != own && follows && self.priority(id) > own_rank
+            id != own && follows && (!stays || self.priority(id) > own_priority)
         });
         if let Some(&to) = better.max_by_key(|&&id| self.priority(id)) {
             self.node.transfer_leader(to);
@@ -665,13 +661,18 @@ impl<L: Log> Consensus<L> {
             self.timeout_ticks = ticks * (1 + self.rank()) + drawn as usize;
             if became_leader {
                 self.durable.clear();
-                self.hand_over_ticks = self.config.election_ticks;
+                self.hand_over_ticks = self.hand_over_interval();
                 if self.mark.is_set {
                     self.take_mark_away();
                 }
             }
         }
         self.node.raft.set_randomized_election_timeout(self.timeout_ticks);
+    }
+
+    /// Not the interval of raft-rs' check of the quorum, which forgets who is active.
+    fn hand_over_interval(&self) -> usize {
+        self.config.election_ticks + self.config.election_ticks / 2
     }
 
     /// How much later than others this member is to stand for election.

@@ -2,7 +2,7 @@
 
 use crate::world::{MS_NS, World};
 use kauri_replication::simulated::Weather;
-use kauri_replication::{Change, Role};
+use kauri_replication::{Change, Log, Role};
 
 impl World {
     /// One drawn fault, or the end of some.
@@ -40,6 +40,7 @@ impl World {
 
     fn kill_some(&mut self) {
         for at in self.some() {
+            self.tell(|| format!("{} is killed", at + 1));
             self.members[at].kill();
             self.ledger.count("processes killed");
             self.restart_later(at);
@@ -58,6 +59,7 @@ impl World {
             let pending = self.members[at].log().pending_writes() as u64;
             let kept = if self.dice.percent(50) { 0 } else { self.dice.below(pending + 1) };
             self.members[at].cut_power(kept as usize);
+            self.tell(|| format!("{} loses power, has {}", at + 1, self.members[at].log().last()));
             self.restart_later(at);
         }
         self.ledger.power_was_lost(&self.members);
@@ -133,6 +135,7 @@ impl World {
             return;
         }
         if process.consensus.change(&changes).is_ok() {
+            self.tell(|| format!("{} proposes {changes:?}", at + 1));
             self.ledger.count("membership changes");
             if changes.len() > 1 {
                 self.ledger.count("joint memberships");

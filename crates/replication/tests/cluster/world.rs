@@ -63,6 +63,7 @@ pub struct World {
     happened: u64,
     hash: u64,
     reads: u64,
+    tells: bool,
 }
 
 pub fn run(seed: u64, settings: Settings) -> Outcome {
@@ -105,6 +106,7 @@ impl World {
             happened: 0,
             hash: 0,
             reads: 0,
+            tells: std::env::var_os("KAURI_SEED").is_some(),
             dice,
         }
     }
@@ -163,6 +165,13 @@ impl World {
     fn schedule(&mut self, in_ns: u64, event: Event) {
         self.scheduled += 1;
         self.events.insert((self.now_ns + in_ns, self.scheduled), event);
+    }
+
+    /// For who looks into one seed.
+    pub fn tell(&self, text: impl FnOnce() -> String) {
+        if self.tells {
+            println!("{:>9.3} ms: {}", self.now_ns as f64 / MS_NS as f64, text());
+        }
     }
 
     fn mix(&mut self, words: &[u64]) {
@@ -260,6 +269,7 @@ impl World {
         if self.members[at].process.is_some() {
             return;
         }
+        self.tell(|| format!("{} starts", at + 1));
         if let Err(text) = self.members[at].start(config, seed, self.power_loss_rule) {
             return self.ledger.fault(text);
         }
@@ -383,6 +393,7 @@ impl World {
             process.reads.clear();
         }
         if becomes {
+            self.tell(|| format!("{} leads in term {term}: {}", at + 1, self.describe()));
             self.ledger.leads(&self.members[at], term);
         }
     }
@@ -440,7 +451,9 @@ impl World {
         let of = leader.process.as_ref()?;
         let (last, term) = (leader.log().last(), leader.log().term(leader.log().last())?);
         let membership = of.consensus.membership();
+        let priority = |id: u64| self.priorities.get(&id).copied().unwrap_or(1);
         let is_well = !membership.is_joint()
+            && membership.voters.iter().all(|&id| priority(id) <= priority(leader.id))
             && of.consensus.durable_commit() == last
             && membership.members().iter().all(|&id| {
                 let member = &self.members[id as usize - 1];
