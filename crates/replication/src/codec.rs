@@ -299,7 +299,7 @@ fn decode_message(
     let mut before = message.log_term;
     for index in (1..=entries as u64).map(|ordinal| message.index + ordinal) {
         let term = from.number()?;
-        if term < before || term > message.term {
+        if term == 0 || term < before || term > message.term {
             return Err(Malformed);
         }
         before = term;

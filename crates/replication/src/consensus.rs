@@ -241,6 +241,7 @@ impl<L: Log> Consensus<L> {
             envelope;
         let boot_is_known = to_boot != 0;
         let is_leaders = message.as_ref().is_some_and(|message| message.kind.is_leaders());
+        let is_alive = message.as_ref().is_some_and(|message| message.kind == Kind::HeartbeatSeen);
         if let Some(message) = message {
             self.step_message(from, lost_power, message);
         }
@@ -248,6 +249,10 @@ impl<L: Log> Consensus<L> {
         if term == own_term && self.leads() {
             let end = self.durable.entry(from).or_default();
             *end = durable.min(self.node.raft.raft_log.last_index()).max(*end);
+            if lost_power && is_alive && self.node.raft.prs().get(from).is_some() {
+                // Its answer to entries, though there be none, is what takes its mark away.
+                self.node.raft.send_append(from);
+            }
         }
         if term == own_term && is_leaders && self.leader() == Some(from) {
             if boot_is_known {
@@ -522,7 +527,14 @@ impl<L: Log> Consensus<L> {
         }
     }
 
-    fn send(&mut self, to: u64, is_marked: bool, message: Option<Message>) {
+    fn send(&mut self, to: u64, is_marked: bool, mut message: Option<Message>) {
+        if let Some(message) = &mut message
+            && message.kind.is_leaders()
+            && !self.membership.votes(to)
+        {
+            // Voters that have lost power need not ask a learner. So it knows of no commit point that they can lose.
+            message.commit = message.commit.min(self.durable_commit);
+        }
         let durable = self.durable_here();
         if self.leader() == Some(to) {
             self.reported = (self.term(), durable);

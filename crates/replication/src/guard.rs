@@ -114,6 +114,11 @@ fn check_message(envelope: &Envelope, message: &Message, view: &View<'_>) -> Res
     if message.term == 0 || message.term > newest || message.log_term > message.term {
         return Err(Refused::OutOfRange);
     }
+    let asks = matches!(message.kind, Kind::Append | Kind::Vote | Kind::PreVote);
+    // raft-rs takes 0 for the term of any entry that it lacks.
+    if asks && (message.index == 0) != (message.log_term == 0) {
+        return Err(Refused::Impossible);
+    }
     if message.kind.is_answer() && !view.membership.contains(envelope.from) {
         return Err(Refused::NotAMember);
     }

@@ -133,13 +133,15 @@ impl Ledger {
         }
     }
 
-    /// Power was lost: entries that no member has any more are gone. This must have taken a quorum.
+    /// Power was lost: entries that no voter has any more are gone. This must have taken a quorum.
     pub fn power_was_lost(&mut self, members: &[Member]) {
         let newest = members.iter().max_by_key(|m| m.log().hard_state().membership_index);
         let membership = newest.map(|member| member.log().hard_state().membership.clone());
         let membership = membership.unwrap_or_default();
         let lacks = |id: u64| members.iter().any(|m| m.id == id && m.may_lack_entries());
-        let keeps = |index, term| members.iter().any(|member| member.has_written(index, term));
+        let keeps = |index, term| {
+            members.iter().any(|m| membership.votes(m.id) && m.has_written(index, term))
+        };
         while let Some(last) = self.chosen.last()
             && !keeps(last.index, last.term)
         {

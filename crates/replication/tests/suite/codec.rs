@@ -42,11 +42,15 @@ fn payload(dice: &Dice) -> Payload {
 pub fn drawn(dice: &Dice) -> Envelope {
     let kind = KINDS[dice.below(9) as usize];
     let term = 1 + dice.below(5);
-    let (index, log_term) = (dice.below(9), dice.below(term + 1));
+    let (index, log_term) = match dice.below(4) {
+        0 => (0, 0),
+        1 => (dice.below(9), dice.below(term + 1)),
+        _ => (1 + dice.below(8), 1 + dice.below(term)),
+    };
     let mut before = log_term;
     let count = if kind == Kind::Append { dice.below(4) } else { 0 };
     let entries = (1..=count).map(|ordinal| {
-        before += dice.below(term - before + 1);
+        before = (before + dice.below(term - before + 1)).max(1);
         Entry { index: index + ordinal, term: before, payload: payload(dice) }
     });
     let message = Message {

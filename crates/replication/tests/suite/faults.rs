@@ -33,6 +33,16 @@ fn an_answer_about_entries_that_do_not_exist_is_refused() {
     assert_eq!(set.get(1).step(envelope(2, 1, answer)), Err(Refused::OutOfRange));
 }
 
+/// raft-rs takes 0 for the term of an entry that it lacks, finds that it matches, and panics.
+#[test]
+fn entries_after_a_hole_are_refused() {
+    let mut set = leader_of_three();
+    let mut append = message(Kind::Append, 2);
+    (append.index, append.entries) = (5, entries(&[2]));
+    append.entries[0].index = 6;
+    assert_eq!(set.get(2).step(envelope(1, 2, append)), Err(Refused::Impossible));
+}
+
 /// raft-rs answers that it has the entries, and the logs differ for ever.
 #[test]
 fn entries_in_the_place_of_committed_ones_are_refused() {
