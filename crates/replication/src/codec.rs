@@ -257,7 +257,8 @@ pub fn decode(bytes: &[u8]) -> Result<Envelope, Malformed> {
         message: None,
     };
     if kind == 0 {
-        let is_empty = from.0.is_empty() && context == 0 && entries == 0 && flags & FLAG_REJECT == 0;
+        let is_empty =
+            from.0.is_empty() && context == 0 && entries == 0 && flags & FLAG_REJECT == 0;
         return if is_empty { Ok(envelope) } else { Err(Malformed) };
     }
     let kind = KINDS.into_iter().find(|known| *known as u8 == kind).ok_or(Malformed)?;
@@ -311,9 +312,7 @@ fn decode_message(
 fn decode_payload(from: &mut Reader<'_>) -> Result<Payload, Malformed> {
     match from.byte()? {
         TAG_BLANK => Ok(Payload::Blank),
-        TAG_FRAME => {
-            Frame::decode(from.take(Frame::BYTES)?).map(Payload::Frame).ok_or(Malformed)
-        }
+        TAG_FRAME => Frame::decode(from.take(Frame::BYTES)?).map(Payload::Frame).ok_or(Malformed),
         TAG_MEMBERSHIP => {
             let count = usize::from(*from.0.first().ok_or(Malformed)?);
             let bytes = from.take(1 + 9 * count)?;

@@ -14,8 +14,11 @@
 //! force when it is committed, and is durable on the member then. A follower forwards nothing. Election timeouts are drawn from the
 //! owner's random source; raft-rs' own are overwritten before they are looked at.
 
+mod duties;
+mod proposals;
+
 use crate::codec::{Envelope, Kind, Message};
-use crate::entry::{CHANGES_MAX, Change, Entry, Frame, MEMBERS_MAX, Membership, Payload};
+use crate::entry::{Change, Entry, MEMBERS_MAX, Membership, Payload};
 use crate::guard::{self, Refused, View};
 use crate::log::{HardState, Log};
 use crate::power_loss::{Ballot, Mark};
@@ -23,8 +26,7 @@ use crate::quorum;
 use crate::store::{self, Store};
 use crate::translate;
 use kauri_base::RandomSource;
-use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
-use raft::{Changer, ProgressState, RawNode, ReadOnlyOption, StateRole};
+use raft::{ProgressState, RawNode, ReadOnlyOption, StateRole};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -175,7 +177,8 @@ impl<L: Log> Consensus<L> {
         applied: u64,
     ) -> Result<Self, StartError> {
         let mut state = log.hard_state().clone();
-        let marks = config.acknowledge == Acknowledge::Written && !state.membership.voters.is_empty();
+        let marks =
+            config.acknowledge == Acknowledge::Written && !state.membership.voters.is_empty();
         state.boot += 1;
         state.lost_power = marks && (state.lost_power || lost_power);
         state.term = state.term.max(1);
@@ -215,7 +218,8 @@ impl<L: Log> Consensus<L> {
     pub fn tick(&mut self) {
         let raft = &self.node.raft;
         // The only voter would lead at once, and raft-rs wants all its entries persisted then.
-        let waits = raft.prs().is_singleton() && raft.raft_log.persisted < raft.raft_log.last_index();
+        let waits =
+            raft.prs().is_singleton() && raft.raft_log.persisted < raft.raft_log.last_index();
         if waits && raft.state != StateRole::Leader {
             return;
         }
@@ -237,8 +241,17 @@ impl<L: Log> Consensus<L> {
         }
         checked?;
         self.note_boot(&envelope);
-        let Envelope { from, to_boot, term, last, durable, durable_commit, lost_power, message, .. } =
-            envelope;
+        let Envelope {
+            from,
+            to_boot,
+            term,
+            last,
+            durable,
+            durable_commit,
+            lost_power,
+            message,
+            ..
+        } = envelope;
         let boot_is_known = to_boot != 0;
         let is_leaders = message.as_ref().is_some_and(|message| message.kind.is_leaders());
         let is_alive = message.as_ref().is_some_and(|message| message.kind == Kind::HeartbeatSeen);
@@ -318,6 +331,14 @@ impl<L: Log> Consensus<L> {
     }
 
     fn step_message(&mut self, from: u64, from_is_marked: bool, message: Message) {
+        if matches!(message.kind, Kind::Voted | Kind::TakeOver) {
+            // raft-rs wants a new leader's entries to be persisted. The member has not asked for this vote; and as the
+            // only voter it would lead at once.
+            self.collect();
+            if !self.pending.is_empty() {
+                return;
+            }
+        }
         let raft = &self.node.raft;
         let is_vote = match message.kind {
             Kind::PreVoted => {
@@ -336,96 +357,6 @@ impl<L: Log> Consensus<L> {
             // What raft-rs refuses it has not looked at.
             let _ = self.node.step(message);
         }
-    }
-
-    /// Proposes a frame, which must begin where the log's last one ends. Returns its index and term.
-    pub fn propose(&mut self, frame: Frame) -> Result<(u64, u64), ProposeError> {
-        if !self.leads() {
-            return Err(ProposeError::NotLeader);
-        }
-        if frame.units == 0 || frame.first != self.next_unit() {
-            return Err(ProposeError::OutOfOrder);
-        }
-        let mut data = Vec::with_capacity(Frame::BYTES);
-        frame.encode(&mut data);
-        self.node.propose(Vec::new(), data).map_err(|_| ProposeError::NotReady)?;
-        Ok((self.node.raft.raft_log.last_index(), self.term()))
-    }
-
-    /// The sequence number of the first unit that no frame of the log has.
-    pub fn next_unit(&self) -> u64 {
-        let log = &self.node.raft.raft_log;
-        let unstable = log.unstable_entries().iter().rev().filter_map(store::from_raft);
-        let stored = (1..log.unstable.offset).rev().filter_map(|index| self.log().entry(index));
-        let last = unstable.chain(stored).find_map(|entry| match entry.payload {
-            Payload::Frame(frame) => Some(frame.end()),
-            _ => None,
-        });
-        last.unwrap_or(1)
-    }
-
-    /// Proposes a change of the membership. Several changes go through a joint membership, which the leader leaves by
-    /// itself.
-    pub fn change(&mut self, changes: &[Change]) -> Result<(u64, u64), ProposeError> {
-        if !self.leads() {
-            return Err(ProposeError::NotLeader);
-        }
-        if self.node.raft.has_pending_conf() || self.membership.is_joint() {
-            return Err(ProposeError::ChangePending);
-        }
-        if changes.is_empty() || changes.len() > CHANGES_MAX {
-            return Err(ProposeError::InvalidChange);
-        }
-        let leaves = |change: &Change| !matches!(change, Change::Voter(_));
-        if changes.iter().any(|change| change.member() == self.config.id && leaves(change)) {
-            return Err(ProposeError::HandOverFirst);
-        }
-        let changed = membership_change(changes);
-        let mut changer = Changer::new(self.node.raft.prs());
-        let outcome = match changed.enter_joint() {
-            Some(leaves_itself) => changer.enter_joint(leaves_itself, &changed.changes),
-            None => changer.simple(&changed.changes),
-        };
-        let (membership, _) = outcome.map_err(|_| ProposeError::InvalidChange)?;
-        let members = store::membership(&membership.to_conf_state()).members().len();
-        if members > MEMBERS_MAX || changes.iter().any(|change| change.member() == 0) {
-            return Err(ProposeError::InvalidChange);
-        }
-        self.propose_change(changes)
-    }
-
-    fn propose_change(&mut self, changes: &[Change]) -> Result<(u64, u64), ProposeError> {
-        let mut context = Vec::new();
-        crate::entry::encode_changes(changes, &mut context);
-        let change = membership_change(changes);
-        self.node.propose_conf_change(context, change).map_err(|_| ProposeError::NotReady)?;
-        Ok((self.node.raft.raft_log.last_index(), self.term()))
-    }
-
-    /// Asks for a read that sees all that was acknowledged before: [`Output::reads`] has the number once it may be
-    /// answered, unless the leader loses its role before. Numbers must not repeat.
-    pub fn read(&mut self, number: u64) -> Result<(), ProposeError> {
-        if !self.leads() {
-            return Err(ProposeError::NotLeader);
-        }
-        if !self.node.raft.commit_to_current_term() {
-            return Err(ProposeError::NotReady);
-        }
-        self.node.read_index(number.to_le_bytes().to_vec());
-        Ok(())
-    }
-
-    /// Hands the leadership over to a voter. Until it is over, or an election timeout has passed, nothing can be
-    /// proposed.
-    pub fn hand_over(&mut self, to: u64) -> Result<(), ProposeError> {
-        if !self.leads() {
-            return Err(ProposeError::NotLeader);
-        }
-        if !self.membership.votes(to) || to == self.config.id {
-            return Err(ProposeError::InvalidChange);
-        }
-        self.node.transfer_leader(to);
-        Ok(())
     }
 
     /// Does what the calls before have brought, as far as the log's writes are durable.
@@ -463,7 +394,10 @@ impl<L: Log> Consensus<L> {
                 let before = self.log().hard_state().clone();
                 let votes = before.term != term || before.vote != vote;
                 self.log_mut().set_hard_state(HardState { term, vote, commit, ..before });
-                if votes {
+                if votes && self.leads() {
+                    // The only voter has elected itself, and its messages do not wait.
+                    self.log_mut().sync();
+                } else if votes {
                     writes = self.log().writes();
                 }
             }
@@ -592,7 +526,8 @@ impl<L: Log> Consensus<L> {
         };
         let reached = quorum::reached(&self.membership, end_of).min(committed);
         // As with Raft's commit point: an entry of an earlier term may still be replaced.
-        let is_own_term = self.node.raft.raft_log.term(reached).is_ok_and(|term| term == self.term());
+        let is_own_term =
+            self.node.raft.raft_log.term(reached).is_ok_and(|term| term == self.term());
         if reached > self.durable_commit && is_own_term {
             self.durable_commit = reached;
         }
@@ -610,7 +545,8 @@ impl<L: Log> Consensus<L> {
 
     fn change_membership(&mut self, index: u64, changes: &[Change]) {
         let own = self.config.id;
-        let removes = |change: &Change| *change == Change::Removed(own) || *change == Change::Learner(own);
+        let removes =
+            |change: &Change| *change == Change::Removed(own) || *change == Change::Learner(own);
         let leaves = changes.is_empty() && !self.membership.voters.contains(&own);
         if self.leads() && (leaves || changes.iter().any(removes)) {
             // raft-rs keeps such a leader, and looks for its progress in vain.
@@ -618,7 +554,9 @@ impl<L: Log> Consensus<L> {
             self.node.raft.become_follower(term, 0);
         }
         // A change that raft-rs refuses has no effect on any member.
-        let Ok(state) = self.node.apply_conf_change(&membership_change(changes)) else { return };
+        let Ok(state) = self.node.apply_conf_change(&proposals::membership_change(changes)) else {
+            return;
+        };
         self.membership = store::membership(&state);
         let (membership, before) = (self.membership.clone(), self.log().hard_state().clone());
         let commit = before.commit.max(index);
@@ -627,78 +565,6 @@ impl<L: Log> Consensus<L> {
         self.log_mut().sync();
         self.settle();
         self.collect();
-    }
-
-    /// Leaves a joint membership, and hands over to a better leader.
-    fn look_after_the_set(&mut self) {
-        self.hand_over_ticks = self.hand_over_ticks.saturating_sub(1);
-        if self.hand_over_ticks > 0 {
-            return;
-        }
-        self.hand_over_ticks = self.hand_over_interval();
-        let own = self.config.id;
-        let stays = self.membership.voters.contains(&own);
-        let raft = &self.node.raft;
-        let can_change = !raft.has_pending_conf() && raft.commit_to_current_term();
-        if self.membership.is_joint() && stays && can_change {
-            // If this is not possible now, it is at the next time.
-            let _ = self.propose_change(&[]);
-            return;
-        }
-        let own_priority = self.priority(own);
-        let last = raft.raft_log.last_index();
-        let better = self.membership.voters.iter().filter(|&&id| {
-            let follows = raft.prs().get(id).is_some_and(|progress| {
-                progress.recent_active
-                    && progress.state == ProgressState::Replicate
-                    && progress.matched + IN_FLIGHT_MAX as u64 > last
-            });
-            id != own && follows && (!stays || self.priority(id) > own_priority)
-        });
-        if let Some(&to) = better.max_by_key(|&&id| self.priority(id)) {
-            self.node.transfer_leader(to);
-        }
-    }
-
-    /// Draws an election timeout when the term, the role or the leader is another, and sees to what a new leader is to
-    /// forget.
-    fn settle(&mut self) {
-        let raft = &self.node.raft;
-        let now = (raft.term, raft.state, raft.leader_id);
-        if now != self.drawn_for {
-            let became_leader = now.1 == StateRole::Leader;
-            self.drawn_for = now;
-            let ticks = self.config.election_ticks;
-            let drawn = self.random.next_u64() % ticks as u64;
-            self.timeout_ticks = ticks * (1 + self.rank()) + drawn as usize;
-            if became_leader {
-                self.durable.clear();
-                self.hand_over_ticks = self.hand_over_interval();
-                if self.mark.is_set {
-                    self.take_mark_away();
-                }
-            }
-        }
-        self.node.raft.set_randomized_election_timeout(self.timeout_ticks);
-    }
-
-    /// Not the interval of raft-rs' check of the quorum, which forgets who is active.
-    fn hand_over_interval(&self) -> usize {
-        self.config.election_ticks + self.config.election_ticks / 2
-    }
-
-    /// How much later than others this member is to stand for election.
-    fn rank(&self) -> usize {
-        let best = self.membership.voters.iter().map(|&id| self.priority(id)).max().unwrap_or(1);
-        match self.priority(self.config.id) {
-            0 => RANKS_MAX,
-            own if own < best => 1,
-            _ => 0,
-        }
-    }
-
-    fn priority(&self, id: u64) -> u32 {
-        self.config.priorities.get(&id).copied().unwrap_or(1)
     }
 
     fn leads(&self) -> bool {
@@ -790,21 +656,4 @@ fn raft_config(config: &Config, applied: u64) -> raft::Config {
         priority: 0,
         ..raft::Config::default()
     }
-}
-
-fn membership_change(changes: &[Change]) -> ConfChangeV2 {
-    let mut change = ConfChangeV2::default();
-    if changes.len() > 1 {
-        change.set_transition(ConfChangeTransition::Explicit);
-    }
-    for of in changes {
-        let mut single = ConfChangeSingle { node_id: of.member(), ..Default::default() };
-        single.set_change_type(match of {
-            Change::Voter(_) => ConfChangeType::AddNode,
-            Change::Learner(_) => ConfChangeType::AddLearnerNode,
-            Change::Removed(_) => ConfChangeType::RemoveNode,
-        });
-        change.mut_changes().push(single);
-    }
-    change
 }

@@ -96,7 +96,11 @@ pub fn check(envelope: &Envelope, view: &View<'_>) -> Result<(), Refused> {
         return Err(Refused::Stale);
     }
     if envelope.to_boot != 0 && envelope.to_boot != view.boot {
-        return Err(if envelope.to_boot < view.boot { Refused::Stale } else { Refused::Impossible });
+        return Err(if envelope.to_boot < view.boot {
+            Refused::Stale
+        } else {
+            Refused::Impossible
+        });
     }
     match &envelope.message {
         None => Ok(()),

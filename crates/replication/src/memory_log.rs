@@ -41,11 +41,7 @@ impl MemoryLog {
 
     /// A durable log with these entries.
     pub fn with_entries(state: HardState, entries: Vec<Entry>) -> MemoryLog {
-        MemoryLog {
-            entries: entries.clone(),
-            durable_entries: entries,
-            ..MemoryLog::new(state)
-        }
+        MemoryLog { entries: entries.clone(), durable_entries: entries, ..MemoryLog::new(state) }
     }
 
     /// The writes that a sync would cover that begins now.

@@ -14,12 +14,14 @@ pub(crate) struct Store<L>(pub L);
 impl<L: Log> Storage for Store<L> {
     fn initial_state(&self) -> raft::Result<RaftState> {
         let state = self.0.hard_state();
-        let mut hard_state = eraftpb::HardState::default();
-        // raft-rs takes a message of term 0 for one of its own.
-        hard_state.term = state.term.max(1);
-        hard_state.vote = state.vote;
-        // A power loss may have taken entries that were known to be committed.
-        hard_state.commit = state.commit.min(self.0.last());
+        let hard_state = eraftpb::HardState {
+            // raft-rs takes a message of term 0 for one of its own.
+            term: state.term.max(1),
+            vote: state.vote,
+            // A power loss may have taken entries that were known to be committed.
+            commit: state.commit.min(self.0.last()),
+            ..Default::default()
+        };
         Ok(RaftState { hard_state, conf_state: conf_state(&state.membership) })
     }
 
@@ -63,12 +65,13 @@ impl<L: Log> Storage for Store<L> {
 }
 
 fn conf_state(membership: &Membership) -> ConfState {
-    let mut state = ConfState::default();
-    state.voters = membership.voters.iter().copied().collect();
-    state.voters_outgoing = membership.outgoing.iter().copied().collect();
-    state.learners = membership.learners.iter().copied().collect();
-    state.learners_next = membership.learners_next.iter().copied().collect();
-    state
+    ConfState {
+        voters: membership.voters.iter().copied().collect(),
+        voters_outgoing: membership.outgoing.iter().copied().collect(),
+        learners: membership.learners.iter().copied().collect(),
+        learners_next: membership.learners_next.iter().copied().collect(),
+        ..Default::default()
+    }
 }
 
 /// The membership that raft-rs tells of.
@@ -106,9 +109,7 @@ pub(crate) fn from_raft(entry: &eraftpb::Entry) -> Option<Entry> {
     let payload = match entry.get_entry_type() {
         EntryType::EntryNormal if entry.data.is_empty() => Payload::Blank,
         EntryType::EntryNormal => Payload::Frame(Frame::decode(&entry.data)?),
-        EntryType::EntryConfChangeV2 => {
-            Payload::Membership(entry::decode_changes(&entry.context)?)
-        }
+        EntryType::EntryConfChangeV2 => Payload::Membership(entry::decode_changes(&entry.context)?),
         EntryType::EntryConfChange => return None,
     };
     Some(Entry { index: entry.index, term: entry.term, payload })

@@ -119,7 +119,9 @@ impl Ledger {
         if !memberships.iter().any(|membership| is_quorum(membership, has)) {
             let kind = if as_durable { "durable" } else { "written" };
             let holders: Vec<u64> = members.iter().map(|m| m.id).filter(|&id| has(id)).collect();
-            self.fault(format!("entry {index} of term {term} is called {kind} with {holders:?} alone"));
+            self.fault(format!(
+                "entry {index} of term {term} is called {kind} with {holders:?} alone"
+            ));
         }
     }
 
@@ -162,7 +164,9 @@ impl Ledger {
         if was.is_some_and(|(_, is_durable)| is_durable) {
             self.fault(format!("entry {index}, acknowledged as durable, is lost"));
         } else if !a_quorum_was_lost {
-            self.fault(format!("entry {index}, acknowledged or committed as written, is lost by a few"));
+            self.fault(format!(
+                "entry {index}, acknowledged or committed as written, is lost by a few"
+            ));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use kauri_base::clock::SeededRandom;
 use kauri_replication::{
-    Config, Consensus, Entry, HardState, Log, MemoryLog, Membership, Payload, Role,
+    Config, Consensus, Entry, HardState, Log, Membership, MemoryLog, Payload, Role,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;

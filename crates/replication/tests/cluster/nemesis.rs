@@ -117,7 +117,8 @@ impl World {
 
     fn change_membership(&mut self) {
         let Some(at) = (0..self.members.len()).find(|&at| self.members[at].leads()) else { return };
-        let member = |world: &World| world.members[world.dice.below(world.members.len() as u64) as usize].id;
+        let member =
+            |world: &World| world.members[world.dice.below(world.members.len() as u64) as usize].id;
         let mut changes = Vec::new();
         for _ in 0..if self.dice.percent(60) { 1 } else { 2 } {
             let id = member(self);

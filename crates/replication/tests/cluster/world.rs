@@ -417,7 +417,8 @@ impl World {
         let log = consensus.log();
         let term_of = |index| log.term(index).unwrap_or(0);
         let points = [(written, was_written, false), (durable, was_durable, true)];
-        let points = points.map(|(now, was, as_durable)| (now, now > was, term_of(now), as_durable));
+        let points =
+            points.map(|(now, was, as_durable)| (now, now > was, term_of(now), as_durable));
         let mut told = Vec::new();
         process.proposed.retain_mut(|(index, term, as_written)| {
             let is_there = log.term(*index) == Some(*term);
@@ -435,7 +436,12 @@ impl World {
         });
         for (index, advanced, term, as_durable) in points {
             if advanced {
-                self.ledger.commit_point(&self.members, [before, &after], (index, term), as_durable);
+                self.ledger.commit_point(
+                    &self.members,
+                    [before, &after],
+                    (index, term),
+                    as_durable,
+                );
             }
         }
         for (index, term, as_durable) in told {
@@ -445,9 +451,10 @@ impl World {
 
     /// The leader, if all members of its set have its log, committed and durable.
     fn well(&self) -> Option<usize> {
-        let leader = self.members.iter().filter(|member| member.leads()).max_by_key(|member| {
-            member.process.as_ref().map(|process| process.consensus.term())
-        })?;
+        let leader =
+            self.members.iter().filter(|member| member.leads()).max_by_key(|member| {
+                member.process.as_ref().map(|process| process.consensus.term())
+            })?;
         let of = leader.process.as_ref()?;
         let (last, term) = (leader.log().last(), leader.log().term(leader.log().last())?);
         let membership = of.consensus.membership();

@@ -40,7 +40,6 @@ fn a_member_votes_once_a_term_for_a_log_that_is_not_older() {
     ];
     for (log, state, candidate, vote) in cases {
         let got = votes(log, state, candidate);
-        // raft-rs grants a repeated vote even if its receiver's state says so.
         assert_eq!(got, vote, "{log:?} {state:?} {candidate:?}");
     }
 }
@@ -159,10 +158,8 @@ fn an_arbiter_leads_only_until_another_can() {
     let priorities: std::collections::BTreeMap<u64, u32> = [(3, 0)].into();
     let logs: [&[u64]; 3] = [&[1], &[1], &[1, 2]];
     let mut set = Set::new((1..=3).zip(logs).map(|(id, log)| {
-        let config = kauri_replication::Config {
-            priorities: priorities.clone(),
-            ..config(id, Durable)
-        };
+        let config =
+            kauri_replication::Config { priorities: priorities.clone(), ..config(id, Durable) };
         member(config, disk(3, 2, log))
     }));
     // The primary, which had sent its last entry to the arbiter, is lost.

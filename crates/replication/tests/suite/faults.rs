@@ -162,6 +162,44 @@ fn the_only_voter_stands_when_its_log_is_durable() {
     assert_eq!(only.role(), Role::Leader);
 }
 
+/// raft-rs' only voter leads, and sends to learners, before its term is durable.
+#[test]
+fn the_only_voter_has_its_term_durable_before_a_learner_hears_of_it() {
+    let mut of = disk(1, 1, &[]);
+    let state = of.hard_state().clone();
+    let mut membership = state.membership.clone();
+    membership.learners.insert(2);
+    of.set_hard_state(HardState { membership, ..state });
+    let mut only = member(config(1, Written), of);
+    while only.role() != Role::Leader {
+        only.tick();
+    }
+    let sent = only.advance().messages;
+    assert!(sent.iter().any(|envelope| envelope.to == 2 && envelope.term == 2));
+    assert_eq!((only.log().durable_state().term, only.log().durable_state().vote), (2, 1));
+}
+
+/// raft-rs panics when a vote that was not asked for makes a leader whose entries are not persisted.
+#[test]
+fn a_vote_that_was_not_asked_for_does_not_count() {
+    let mut of = member(config(1, Durable), disk(3, 2, &[]));
+    let mut append = message(Kind::Append, 2);
+    append.entries = entries(&[2]);
+    of.step(envelope(2, 1, append)).unwrap();
+    of.step(envelope(2, 1, message(Kind::TakeOver, 2))).unwrap();
+    for _ in 0..4 * ELECTION_TICKS {
+        of.tick();
+        of.advance();
+    }
+    assert_eq!(of.role(), Role::Candidate);
+    of.step(envelope(3, 1, message(Kind::PreVoted, 3))).unwrap();
+    of.step(envelope(3, 1, message(Kind::Voted, 3))).unwrap();
+    assert_ne!(of.role(), Role::Leader);
+    run(&mut of);
+    of.step(envelope(3, 1, message(Kind::Voted, 3))).unwrap();
+    assert_eq!(of.role(), Role::Leader);
+}
+
 /// A late refusal takes raft-rs' next index below what the member has (#557): the entries are sent twice.
 #[test]
 fn a_late_refusal_does_no_harm() {
@@ -191,10 +229,8 @@ fn priorities_do_not_keep_a_set_without_a_leader() {
     let priorities: std::collections::BTreeMap<u64, u32> = [(1, 9)].into();
     let logs: [&[u64]; 2] = [&[1, 1, 1, 1], &[1, 2]];
     let mut set = Set::new((1..=2).zip(logs).map(|(id, log)| {
-        let config = kauri_replication::Config {
-            priorities: priorities.clone(),
-            ..config(id, Durable)
-        };
+        let config =
+            kauri_replication::Config { priorities: priorities.clone(), ..config(id, Durable) };
         member(config, disk(3, 2, log))
     }));
     set.tick(20 * ELECTION_TICKS);

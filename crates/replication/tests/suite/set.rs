@@ -25,9 +25,8 @@ pub fn config(id: u64, acknowledge: Acknowledge) -> Config {
 
 /// Blank entries of these terms.
 pub fn entries(terms: &[u64]) -> Vec<Entry> {
-    let entry = |(at, &term): (usize, &u64)| {
-        Entry { index: at as u64 + 1, term, payload: Payload::Blank }
-    };
+    let entry =
+        |(at, &term): (usize, &u64)| Entry { index: at as u64 + 1, term, payload: Payload::Blank };
     terms.iter().enumerate().map(entry).collect()
 }
 
@@ -115,9 +114,11 @@ impl Set {
     /// Members with these logs, all in one term.
     pub fn of(acknowledge: Acknowledge, term: u64, logs: &[&[u64]]) -> Set {
         let voters = logs.len() as u64;
-        Set::new(logs.iter().zip(1..).map(|(log, id)| {
-            member(config(id, acknowledge), disk(voters, term, log))
-        }))
+        Set::new(
+            logs.iter()
+                .zip(1..)
+                .map(|(log, id)| member(config(id, acknowledge), disk(voters, term, log))),
+        )
     }
 
     pub fn get(&mut self, id: u64) -> &mut Consensus<MemoryLog> {
