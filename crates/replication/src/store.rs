@@ -1,0 +1,116 @@
+//! A [`Log`] as raft-rs' storage.
+//!
+//! Entries of raft-rs are made from ours when it asks for them. A change of the membership stands in the entry's
+//! context in our form; its data, which raft-rs checks when it is proposed, is not kept.
+
+use crate::entry::{self, Entry, Frame, Membership, Payload};
+use crate::log::Log;
+use raft::eraftpb::{self, ConfState, EntryType, Snapshot};
+use raft::util::limit_size;
+use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
+
+pub(crate) struct Store<L>(pub L);
+
+impl<L: Log> Storage for Store<L> {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        let state = self.0.hard_state();
+        let hard_state = eraftpb::HardState {
+            // raft-rs takes a message of term 0 for one of its own.
+            term: state.term.max(1),
+            vote: state.vote,
+            // A power loss may have taken entries that were known to be committed.
+            commit: state.commit.min(self.0.last()),
+            ..Default::default()
+        };
+        Ok(RaftState { hard_state, conf_state: conf_state(&state.membership) })
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _: GetEntriesContext,
+    ) -> raft::Result<Vec<eraftpb::Entry>> {
+        let max_size = max_size.into();
+        let few = match max_size {
+            // No entry has fewer bytes.
+            Some(bytes) => high.min(low.saturating_add(bytes / 2 + 1)),
+            None => high,
+        };
+        let mut entries = Vec::with_capacity((few - low) as usize);
+        for index in low..few {
+            let entry = self.0.entry(index).ok_or(Error::Store(StorageError::Unavailable))?;
+            entries.push(to_raft(&entry));
+        }
+        limit_size(&mut entries, max_size);
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        self.0.term(index).ok_or(Error::Store(StorageError::Unavailable))
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(1)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.0.last())
+    }
+
+    fn snapshot(&self, _: u64, _: u64) -> raft::Result<Snapshot> {
+        Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+    }
+}
+
+fn conf_state(membership: &Membership) -> ConfState {
+    ConfState {
+        voters: membership.voters.iter().copied().collect(),
+        voters_outgoing: membership.outgoing.iter().copied().collect(),
+        learners: membership.learners.iter().copied().collect(),
+        learners_next: membership.learners_next.iter().copied().collect(),
+        ..Default::default()
+    }
+}
+
+/// The membership that raft-rs tells of.
+pub(crate) fn membership(state: &ConfState) -> Membership {
+    Membership {
+        voters: state.voters.iter().copied().collect(),
+        outgoing: state.voters_outgoing.iter().copied().collect(),
+        learners: state.learners.iter().copied().collect(),
+        learners_next: state.learners_next.iter().copied().collect(),
+    }
+}
+
+/// Our entry as raft-rs'.
+pub(crate) fn to_raft(entry: &Entry) -> eraftpb::Entry {
+    let mut to = eraftpb::Entry { index: entry.index, term: entry.term, ..Default::default() };
+    match &entry.payload {
+        Payload::Blank => {}
+        Payload::Frame(frame) => {
+            let mut data = Vec::with_capacity(Frame::BYTES);
+            frame.encode(&mut data);
+            to.data = data.into();
+        }
+        Payload::Membership(changes) => {
+            let mut context = Vec::new();
+            entry::encode_changes(changes, &mut context);
+            to.set_entry_type(EntryType::EntryConfChangeV2);
+            to.context = context.into();
+        }
+    }
+    to
+}
+
+/// raft-rs' entry as ours. `None` if we cannot have made it.
+pub(crate) fn from_raft(entry: &eraftpb::Entry) -> Option<Entry> {
+    let payload = match entry.get_entry_type() {
+        EntryType::EntryNormal if entry.data.is_empty() => Payload::Blank,
+        EntryType::EntryNormal => Payload::Frame(Frame::decode(&entry.data)?),
+        EntryType::EntryConfChangeV2 => Payload::Membership(entry::decode_changes(&entry.context)?),
+        EntryType::EntryConfChange => return None,
+    };
+    Some(Entry { index: entry.index, term: entry.term, payload })
+}
