@@ -43,7 +43,7 @@ fn runs_cover_their_operations() {
     assert!(counts.conflicts.get() > 50 && counts.duplicates.get() > 0);
     let sites = crashes.sites_seen();
     assert!(sites.get("clean.moved.drain").is_some_and(|count| *count > 0), "{sites:?}");
-    let full = Run { document_bytes: 388 << 10, definitions_percent: 5, ..Run::default() };
+    let full = Run { document_bytes: 400 << 10, definitions_percent: 5, ..Run::default() };
     let counts = Crashes::new(&Target::new(8)).record(1, &full).counts;
     assert!(counts.no_space.get() > 10, "{counts:?}");
 }
@@ -84,8 +84,8 @@ fn power_losses_of_sectors_of_4096_bytes() {
 
 #[test]
 fn power_losses_of_a_log_that_is_nearly_full() {
-    let run = Run { document_bytes: 388 << 10, definitions_percent: 5, ..Run::default() };
-    check("nearly full", 8, &run, 400);
+    let run = Run { document_bytes: 400 << 10, definitions_percent: 5, ..Run::default() };
+    check("nearly full", 10, &run, 400);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn power_losses_of_persistent_memory() {
 
 #[test]
 fn power_losses_of_persistent_memory_that_is_nearly_full() {
-    let run = Run { document_bytes: 388 << 10, definitions_percent: 5, ..Run::default() };
+    let run = Run { document_bytes: 400 << 10, definitions_percent: 5, ..Run::default() };
     check("lines, nearly full", 8, &Run { medium: memory(), ..run }, 400);
 }
 
