@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A mongosh session over every command, with its output checked.
+# A mongosh session over most commands, with its output checked.
 #   mongosh.sh --update   rewrites the session's output
 source "$(dirname "$0")/lib.sh"
 KAURI_HOME=$(mktemp -d)
