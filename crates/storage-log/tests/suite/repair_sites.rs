@@ -12,7 +12,7 @@ fn disabling_any_repair_safeguard_fails_a_test() {
         run: Box::new(move |without| campaign(medium, seeds.clone(), without).sites),
     };
     let campaigns = [
-        of("disk", EmulatorConfig::default(), 1..4),
+        of("disk", EmulatorConfig::default(), 1..9),
         of("memory", EmulatorConfig::persistent_memory(), 1..4),
     ];
     let sites = missed_by(&campaigns, &[]);
