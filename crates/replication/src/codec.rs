@@ -61,19 +61,20 @@ pub enum Kind {
     TakeOver = 9,
 }
 
-const KINDS: [Kind; 9] = [
-    Kind::Append,
-    Kind::Appended,
-    Kind::Vote,
-    Kind::Voted,
-    Kind::PreVote,
-    Kind::PreVoted,
-    Kind::Heartbeat,
-    Kind::HeartbeatSeen,
-    Kind::TakeOver,
-];
-
 impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 9] = [
+        Kind::Append,
+        Kind::Appended,
+        Kind::Vote,
+        Kind::Voted,
+        Kind::PreVote,
+        Kind::PreVoted,
+        Kind::Heartbeat,
+        Kind::HeartbeatSeen,
+        Kind::TakeOver,
+    ];
+
     /// Whether it answers another message.
     pub fn is_answer(self) -> bool {
         matches!(self, Kind::Appended | Kind::Voted | Kind::PreVoted | Kind::HeartbeatSeen)
@@ -108,6 +109,24 @@ pub struct Message {
     pub context: Vec<u8>,
     /// The entries from `index + 1` on.
     pub entries: Vec<Entry>,
+}
+
+impl Message {
+    /// A message of this kind and term about nothing else.
+    pub fn new(kind: Kind, term: u64) -> Message {
+        Message {
+            kind,
+            term,
+            log_term: 0,
+            index: 0,
+            commit: 0,
+            commit_term: 0,
+            reject: false,
+            hint: 0,
+            context: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
 }
 
 /// What goes from a member to another.
@@ -261,7 +280,7 @@ pub fn decode(bytes: &[u8]) -> Result<Envelope, Malformed> {
             from.0.is_empty() && context == 0 && entries == 0 && flags & FLAG_REJECT == 0;
         return if is_empty { Ok(envelope) } else { Err(Malformed) };
     }
-    let kind = KINDS.into_iter().find(|known| *known as u8 == kind).ok_or(Malformed)?;
+    let kind = Kind::ALL.into_iter().find(|known| *known as u8 == kind).ok_or(Malformed)?;
     let reject = flags & FLAG_REJECT != 0;
     let message = decode_message(&mut from, kind, reject, context.into(), entries.into())?;
     if !from.0.is_empty() {

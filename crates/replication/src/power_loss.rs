@@ -96,18 +96,7 @@ mod tests {
     use super::*;
 
     fn answer(term: u64) -> Message {
-        Message {
-            kind: Kind::Voted,
-            term,
-            log_term: 0,
-            index: 0,
-            commit: 0,
-            commit_term: 0,
-            reject: false,
-            hint: 0,
-            context: Vec::new(),
-            entries: Vec::new(),
-        }
+        Message::new(Kind::Voted, term)
     }
 
     /// Who is counted after each of these answers to member 1.

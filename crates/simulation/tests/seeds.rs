@@ -1,16 +1,7 @@
 //! Simulated worlds by seed.
 
 use kauri_simulation::run;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Only `KAURI_SEED`, if it is set.
-fn seeds() -> (u64, u64) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match number("KAURI_SEED") {
-        Some(seed) => (seed, seed + 1),
-        None => (1, 1 + number("KAURI_SEEDS").unwrap_or(1_000)),
-    }
-}
+use kauri_testkit::seeds::{each_seed, seeds};
 
 fn check(seed: u64) {
     let outcome = run(seed);
@@ -27,20 +18,7 @@ fn check(seed: u64) {
 
 #[test]
 fn clients_see_valid_replies_of_one_server() {
-    let (first, end) = seeds();
-    let next = AtomicU64::new(first);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let seed = next.fetch_add(1, Ordering::Relaxed)
-                    && seed < end
-                {
-                    check(seed);
-                }
-            });
-        }
-    });
+    each_seed(seeds(1_000), check);
 }
 
 #[test]

@@ -25,6 +25,7 @@
 //! | [`crash`] | runs, crashes, and the required results of recoveries |
 //! | [`damage`] | flipped bits |
 //! | [`short`] | short workloads, one operation after the other, and all of them |
+//! | [`seeds`] | runs of many seeds |
 //! | [`sites`] | disabling one safeguard after the other |
 
 //!
@@ -42,6 +43,7 @@ pub mod history;
 pub mod model;
 pub mod plan;
 pub mod schema;
+pub mod seeds;
 pub mod session;
 pub mod short;
 pub mod sites;

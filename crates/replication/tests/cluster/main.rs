@@ -10,6 +10,7 @@ mod nemesis;
 mod world;
 
 use kauri_replication::consensus::Acknowledge;
+use kauri_testkit::seeds::{each_seed, seeds};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,15 +19,6 @@ use world::{Outcome, Settings, run};
 const WITH_RULE: Settings = Settings { acknowledge: None, power_loss_rule: true };
 const WITHOUT_RULE: Settings =
     Settings { acknowledge: Some(Acknowledge::Written), power_loss_rule: false };
-
-/// `KAURI_SEED` alone, if it is given; else as many as `KAURI_SEEDS` says.
-fn seeds(many: u64) -> (u64, u64) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match number("KAURI_SEED") {
-        Some(seed) => (seed, seed + 1),
-        None => (1, 1 + number("KAURI_SEEDS").unwrap_or(many)),
-    }
-}
 
 /// A run in which a panic is a fault, too.
 fn outcome(seed: u64, settings: Settings) -> Outcome {
@@ -37,27 +29,11 @@ fn outcome(seed: u64, settings: Settings) -> Outcome {
     })
 }
 
-fn each_seed(first: u64, end: u64, of: impl Fn(u64) + Sync) {
-    let next = AtomicU64::new(first);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let seed = next.fetch_add(1, Ordering::Relaxed)
-                    && seed < end
-                {
-                    of(seed);
-                }
-            });
-        }
-    });
-}
-
 #[test]
 fn nothing_that_was_acknowledged_is_lost_and_the_set_becomes_well() {
     let (first, end) = seeds(1_000);
     let sums = std::sync::Mutex::new(BTreeMap::<&'static str, u64>::new());
-    each_seed(first, end, |seed| {
+    each_seed((first, end), |seed| {
         let outcome = outcome(seed, WITH_RULE);
         let faults = outcome.faults.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
         assert!(outcome.faults.is_empty(), "KAURI_SEED={seed} repeats it:\n{faults}");
@@ -98,7 +74,7 @@ fn nothing_that_was_acknowledged_is_lost_and_the_set_becomes_well() {
 #[test]
 fn without_the_rule_for_power_losses_acknowledged_entries_are_lost() {
     let lost = AtomicU64::new(0);
-    each_seed(1, 301, |seed| {
+    each_seed((1, 301), |seed| {
         let faults = outcome(seed, WITHOUT_RULE).faults;
         if faults.iter().any(|fault| fault.contains("acknowledged")) {
             lost.fetch_add(1, Ordering::Relaxed);

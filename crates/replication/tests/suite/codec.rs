@@ -5,18 +5,6 @@ use kauri_replication::codec::{ENTRIES_MAX, Envelope, Kind, Message, decode, enc
 use kauri_replication::{Change, Entry, Frame, Payload};
 use kauri_testkit::Dice;
 
-const KINDS: [Kind; 9] = [
-    Kind::Append,
-    Kind::Appended,
-    Kind::Vote,
-    Kind::Voted,
-    Kind::PreVote,
-    Kind::PreVoted,
-    Kind::Heartbeat,
-    Kind::HeartbeatSeen,
-    Kind::TakeOver,
-];
-
 fn payload(dice: &Dice) -> Payload {
     match dice.below(3) {
         0 => Payload::Blank,
@@ -40,7 +28,7 @@ fn payload(dice: &Dice) -> Payload {
 
 /// A message with small numbers that fit each other.
 pub fn drawn(dice: &Dice) -> Envelope {
-    let kind = KINDS[dice.below(9) as usize];
+    let kind = Kind::ALL[dice.below(9) as usize];
     let term = 1 + dice.below(5);
     let (index, log_term) = match dice.below(4) {
         0 => (0, 0),

@@ -1,7 +1,7 @@
 //! Who votes for whom, and who leads.
 
 use crate::set::*;
-use kauri_replication::codec::Kind;
+use kauri_replication::codec::{Kind, Message};
 use kauri_replication::consensus::Acknowledge::{Durable, Written};
 use kauri_replication::{Frame, HardState, Log, ProposeError, Role};
 
@@ -10,7 +10,7 @@ fn votes(log: &[u64], (term, vote): (u64, u64), (last, log_term): (u64, u64)) ->
     let mut of = disk(3, term, log);
     of.set_hard_state(HardState { vote, ..of.hard_state().clone() });
     let mut voter = member(config(2, Durable), of);
-    let mut asks = message(Kind::Vote, 3);
+    let mut asks = Message::new(Kind::Vote, 3);
     (asks.index, asks.log_term) = (last, log_term);
     voter.step(envelope(1, 2, asks)).unwrap();
     let answers = of_kind(&run(&mut voter), Kind::Voted);

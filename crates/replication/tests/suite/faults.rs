@@ -1,7 +1,7 @@
 //! What raft-rs 0.7.0 does wrong or trusts its peers with, and what becomes of it here.
 
 use crate::set::*;
-use kauri_replication::codec::Kind;
+use kauri_replication::codec::{Kind, Message};
 use kauri_replication::consensus::Acknowledge::{Durable, Written};
 use kauri_replication::{HardState, Log, Refused, Role};
 
@@ -16,7 +16,7 @@ fn leader_of_three() -> Set {
 #[test]
 fn a_commit_point_beyond_the_log_is_refused() {
     let mut set = leader_of_three();
-    let mut beats = message(Kind::Heartbeat, 2);
+    let mut beats = Message::new(Kind::Heartbeat, 2);
     beats.commit = 9;
     assert_eq!(set.get(2).step(envelope(1, 2, beats)), Err(Refused::OutOfRange));
     assert_eq!(set.get(2).written_commit(), 1);
@@ -26,7 +26,7 @@ fn a_commit_point_beyond_the_log_is_refused() {
 #[test]
 fn an_answer_about_entries_that_do_not_exist_is_refused() {
     let mut set = leader_of_three();
-    let mut answer = message(Kind::Appended, 2);
+    let mut answer = Message::new(Kind::Appended, 2);
     answer.index = 9;
     assert_eq!(set.get(1).step(envelope(2, 1, answer.clone())), Err(Refused::OutOfRange));
     (answer.index, answer.reject, answer.hint) = (1, true, 9);
@@ -37,7 +37,7 @@ fn an_answer_about_entries_that_do_not_exist_is_refused() {
 #[test]
 fn entries_after_a_hole_are_refused() {
     let mut set = leader_of_three();
-    let mut append = message(Kind::Append, 2);
+    let mut append = Message::new(Kind::Append, 2);
     (append.index, append.entries) = (5, entries(&[2]));
     append.entries[0].index = 6;
     assert_eq!(set.get(2).step(envelope(1, 2, append)), Err(Refused::Impossible));
@@ -48,7 +48,7 @@ fn entries_after_a_hole_are_refused() {
 fn entries_in_the_place_of_committed_ones_are_refused() {
     let mut follower = leader_of_three().members.remove(&2).unwrap();
     assert_eq!(follower.written_commit(), 1);
-    let mut append = message(Kind::Append, 5);
+    let mut append = Message::new(Kind::Append, 5);
     append.entries = entries(&[4]);
     assert_eq!(follower.step(envelope(3, 2, append.clone())), Err(Refused::Diverged));
     (append.index, append.log_term) = (1, 4);
@@ -61,7 +61,7 @@ fn entries_in_the_place_of_committed_ones_are_refused() {
 #[test]
 fn a_second_leader_of_a_term_is_refused() {
     let mut set = leader_of_three();
-    let beats = || message(Kind::Heartbeat, 2);
+    let beats = || Message::new(Kind::Heartbeat, 2);
     assert_eq!(set.get(2).step(envelope(3, 2, beats())), Err(Refused::SecondLeader));
     assert_eq!(set.get(1).step(envelope(3, 1, beats())), Err(Refused::SecondLeader));
     assert_eq!((set.get(2).leader(), set.leader()), (Some(1), Some(1)));
@@ -70,7 +70,7 @@ fn a_second_leader_of_a_term_is_refused() {
 #[test]
 fn messages_of_others_are_refused() {
     let mut set = leader_of_three();
-    let beats = || envelope(1, 2, message(Kind::Heartbeat, 2));
+    let beats = || envelope(1, 2, Message::new(Kind::Heartbeat, 2));
     let mut cases = vec![
         (Refused::OtherSet, beats()),
         (Refused::Misaddressed, beats()),
@@ -79,8 +79,8 @@ fn messages_of_others_are_refused() {
         (Refused::Impossible, beats()),
         (Refused::Impossible, beats()),
         (Refused::OutOfRange, beats()),
-        (Refused::NotAMember, envelope(9, 2, message(Kind::Appended, 2))),
-        (Refused::Stale, envelope(3, 2, message(Kind::TakeOver, 2))),
+        (Refused::NotAMember, envelope(9, 2, Message::new(Kind::Appended, 2))),
+        (Refused::Stale, envelope(3, 2, Message::new(Kind::TakeOver, 2))),
     ];
     cases[0].1.set = 8;
     cases[1].1.to = 3;
@@ -145,7 +145,7 @@ fn the_only_voter_stands_when_its_log_is_durable() {
     let mut of = disk(1, 1, &[]);
     of.sync();
     let mut only = member(config(1, Durable), of);
-    let mut append = message(Kind::Append, 2);
+    let mut append = Message::new(Kind::Append, 2);
     append.entries = entries(&[1]);
     only.step(envelope(2, 1, append)).unwrap();
     only.advance();
@@ -183,20 +183,20 @@ fn the_only_voter_has_its_term_durable_before_a_learner_hears_of_it() {
 #[test]
 fn a_vote_that_was_not_asked_for_does_not_count() {
     let mut of = member(config(1, Durable), disk(3, 2, &[]));
-    let mut append = message(Kind::Append, 2);
+    let mut append = Message::new(Kind::Append, 2);
     append.entries = entries(&[2]);
     of.step(envelope(2, 1, append)).unwrap();
-    of.step(envelope(2, 1, message(Kind::TakeOver, 2))).unwrap();
+    of.step(envelope(2, 1, Message::new(Kind::TakeOver, 2))).unwrap();
     for _ in 0..4 * ELECTION_TICKS {
         of.tick();
         of.advance();
     }
     assert_eq!(of.role(), Role::Candidate);
-    of.step(envelope(3, 1, message(Kind::PreVoted, 3))).unwrap();
-    of.step(envelope(3, 1, message(Kind::Voted, 3))).unwrap();
+    of.step(envelope(3, 1, Message::new(Kind::PreVoted, 3))).unwrap();
+    of.step(envelope(3, 1, Message::new(Kind::Voted, 3))).unwrap();
     assert_ne!(of.role(), Role::Leader);
     run(&mut of);
-    of.step(envelope(3, 1, message(Kind::Voted, 3))).unwrap();
+    of.step(envelope(3, 1, Message::new(Kind::Voted, 3))).unwrap();
     assert_eq!(of.role(), Role::Leader);
 }
 
@@ -209,7 +209,7 @@ fn a_late_refusal_does_no_harm() {
     set.isolate(3);
     set.stand(2);
     for index in [0, 1, 2] {
-        let mut refuses = message(Kind::Appended, 2);
+        let mut refuses = Message::new(Kind::Appended, 2);
         (refuses.index, refuses.reject, refuses.hint) = (index, true, 0);
         for from in [2, 3] {
             set.get(1).step(envelope(from, 1, refuses.clone())).unwrap();

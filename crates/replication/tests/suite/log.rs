@@ -1,7 +1,7 @@
 //! What a follower appends, refuses and commits, and what a leader commits.
 
 use crate::set::*;
-use kauri_replication::codec::Kind;
+use kauri_replication::codec::{Kind, Message};
 use kauri_replication::consensus::Acknowledge::{Durable, Written};
 use kauri_replication::{Log, Role};
 
@@ -15,7 +15,7 @@ fn appended(log: &[u64], commit: u64, sent: Sent) -> (Result<u64, (u64, u64)>, V
     of.set_hard_state(state);
     let mut follower = member(config(2, Durable), of);
     let ((index, log_term), new, leader_commit) = sent;
-    let mut append = message(Kind::Append, 4);
+    let mut append = Message::new(Kind::Append, 4);
     (append.index, append.log_term, append.commit) = (index, log_term, leader_commit);
     append.entries = entries(new);
     append.entries.iter_mut().for_each(|entry| entry.index += index);
@@ -107,13 +107,13 @@ fn a_leader_commits_what_a_majority_has_of_its_own_term() {
             run(&mut leader);
             for from in 2..=voters {
                 // An answer after the last one that counts is of no interest.
-                let _ = leader.step(envelope(from, 1, message(kind, 2)));
+                let _ = leader.step(envelope(from, 1, Message::new(kind, 2)));
             }
         }
         run(&mut leader);
         assert_eq!((leader.role(), leader.term()), (Role::Leader, 2));
         for (&index, from) in answers.iter().zip(2..) {
-            let mut answer = message(Kind::Appended, 2);
+            let mut answer = Message::new(Kind::Appended, 2);
             answer.index = index;
             leader.step(envelope(from, 1, answer)).unwrap();
         }

@@ -1,7 +1,7 @@
 //! What is written, what is durable, and what is told before.
 
 use crate::set::*;
-use kauri_replication::codec::Kind;
+use kauri_replication::codec::{Kind, Message};
 use kauri_replication::consensus::Acknowledge::{Durable, Written};
 use kauri_replication::{Log, Role};
 
@@ -9,7 +9,7 @@ use kauri_replication::{Log, Role};
 fn an_acknowledgement_waits_for_what_it_promises() {
     for acknowledge in [Written, Durable] {
         let mut follower = member(config(2, acknowledge), disk(3, 2, &[]));
-        let mut append = message(Kind::Append, 2);
+        let mut append = Message::new(Kind::Append, 2);
         append.entries = entries(&[2]);
         follower.step(envelope(1, 2, append)).unwrap();
         let before = of_kind(&follower.advance().messages, Kind::Appended).len();
@@ -28,7 +28,7 @@ fn a_term_and_a_vote_are_durable_before_they_are_told() {
     for acknowledge in [Written, Durable] {
         for kind in [Kind::Vote, Kind::Append] {
             let mut of = member(config(2, acknowledge), disk(3, 2, &[]));
-            of.step(envelope(1, 2, message(kind, 5))).unwrap();
+            of.step(envelope(1, 2, Message::new(kind, 5))).unwrap();
             assert!(of.advance().messages.is_empty());
             assert_eq!(of.log().durable_state().term, 2);
             of.log_for_sync().sync();

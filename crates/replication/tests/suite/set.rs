@@ -62,21 +62,6 @@ pub fn envelope(from: u64, to: u64, message: Message) -> Envelope {
     }
 }
 
-pub fn message(kind: Kind, term: u64) -> Message {
-    Message {
-        kind,
-        term,
-        log_term: 0,
-        index: 0,
-        commit: 0,
-        commit_term: 0,
-        reject: false,
-        hint: 0,
-        context: Vec::new(),
-        entries: Vec::new(),
-    }
-}
-
 /// All that a member has to do while its syncs take no time; what it sends.
 pub fn run(member: &mut Consensus<MemoryLog>) -> Vec<Envelope> {
     let mut sent = Vec::new();
