@@ -73,6 +73,8 @@ pub enum StorageError {
     TransactionTooLarge,
     /// A pending unit's index is not above those before it, or a frame's is not the next one.
     OutOfOrder,
+    /// The member of a replica set does not lead, so it accepts no units of its own.
+    NotPrimary,
     /// The engine cannot do this.
     Unsupported(&'static str),
 }
@@ -130,6 +132,7 @@ impl fmt::Display for StorageError {
                 f.write_str("the transaction has too many changes")
             }
             StorageError::OutOfOrder => f.write_str("a pending unit is out of order"),
+            StorageError::NotPrimary => f.write_str("not primary"),
             StorageError::Unsupported(what) => {
                 write!(f, "the storage engine does not support {what}")
             }
@@ -156,6 +159,7 @@ impl From<StorageError> for Error {
             StorageError::SnapshotUnavailable(_) => ErrorCode::SnapshotUnavailable,
             StorageError::SnapshotTooOld => ErrorCode::SnapshotTooOld,
             StorageError::TransactionTooLarge => ErrorCode::TransactionTooLarge,
+            StorageError::NotPrimary => ErrorCode::NotWritablePrimary,
             StorageError::Unsupported(_) => ErrorCode::CommandNotSupported,
         };
         Error::new(code, error.to_string())

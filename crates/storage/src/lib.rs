@@ -49,7 +49,10 @@ pub use index_spec::{IndexSpec, KeyGenerator};
 pub use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket};
 pub use pending_log::{LogPosition, PendingLog, PendingUnit};
 pub use record::Record;
-pub use replicated_log::{Frame, FrameRange, FrameRecord, ReplicatedLog};
+pub use replicated_log::{
+    AppliedChange, AppliedKind, AppliedUnits, Frame, FrameRange, FrameRecord, ReplicatedLog,
+    Truncated,
+};
 pub use scan::{Direction, IndexBatch, IndexEntry, IndexScan, RecordScan};
 pub use scope::{Entered, Operation, Scope};
 pub use transaction::Transaction;

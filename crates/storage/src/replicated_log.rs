@@ -6,11 +6,19 @@
 //!
 //! Positions ascend: indexes by one, terms never fall. The replicated log assigns them; the engine keeps and finds
 //! frames. Frames up to the *purged* position may be gone; all later ones can be read.
+//!
+//! A *leader* applies its units when it commits them, before their frame exists. A *follower* appends frames as the
+//! leader has them, with the leader's record ids and commit sequences, and applies them once they are *committed*:
+//! readers see nothing of them before. All members have the same commit sequences. After a start, whatever has not
+//! been told to be committed is not applied, and units without a frame are gone.
+//!
+//! Units without records (indexes, definition numbers) are of this member alone: they need no role, no frame has them,
+//! and a follower's owner commits them itself when it sees what was applied.
 
 use crate::commit_ticket::CommitTicket;
 use crate::error::StorageError;
 use crate::pending_log::LogPosition;
-use kauri_base::CommitSeq;
+use kauri_base::{CollectionId, CommitSeq, RecordId};
 
 /// What a frame says of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,6 +65,43 @@ pub struct FrameRange {
     pub last: LogPosition,
 }
 
+/// A change of a record that a follower has applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AppliedChange {
+    /// The collection.
+    pub collection: CollectionId,
+    /// The record; 0 if the collection itself was created or dropped.
+    pub record: RecordId,
+    /// What happened.
+    pub kind: AppliedKind,
+}
+
+/// What a follower has applied to a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum AppliedKind {
+    Inserted,
+    Updated,
+    Deleted,
+    StoreCreated,
+    StoreDropped,
+}
+
+/// Told of each unit that a follower applies, as soon as readers see it. It may commit units without records.
+pub trait AppliedUnits {
+    /// A unit was applied.
+    fn applied(&mut self, seq: CommitSeq, changes: &[AppliedChange]) -> Result<(), StorageError>;
+}
+
+/// Whether the end of a log could be cut off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Truncated {
+    /// It is done, and durable.
+    Done,
+    /// Some of it was applied. It is gone after the next start; the engine accepts nothing more.
+    AtNextStart,
+}
+
 /// See the module's head.
 pub trait ReplicatedLog: Send + Sync {
     /// The first frame will be the one behind this position; everything committed so far is what the members begin
@@ -82,6 +127,57 @@ pub trait ReplicatedLog: Send + Sync {
     /// from the medium.
     fn read_frame(&self, index: u64) -> Result<Option<(Frame, Vec<FrameRecord>)>, StorageError>;
 
-    /// Frames up to this index are not read any more, so that the engine may reuse their space.
+    /// Frames up to this index are not read any more, so that the engine may reuse their space. Nothing beyond what is
+    /// committed is purged.
     fn purge_frames(&self, index: u64) -> Result<(), StorageError>;
+
+    /// Accepts units from now on: the member leads. `OutOfOrder` unless all frames are applied.
+    fn lead(&self) -> Result<(), StorageError> {
+        Err(StorageError::Unsupported("followers of a replicated log"))
+    }
+
+    /// Accepts no more units, which answer `NotPrimary`, except those without records. When this returns no unit is
+    /// under way. A log with frames begins in this state.
+    fn follow(&self) {}
+
+    /// Appends a frame and its units as another member has them, not applied. `OutOfOrder` unless it is the next one,
+    /// its term is not lower than the previous one's, its units follow the last one in the log, and there are no units
+    /// without a frame; or if this member leads. `Corruption` if the records are not what the frame says, or not
+    /// whole units. The ticket is of the frame's own commit sequence.
+    fn append_frame(
+        &self,
+        _frame: &Frame,
+        _records: &[FrameRecord],
+    ) -> Result<CommitTicket, StorageError> {
+        Err(StorageError::Unsupported("followers of a replicated log"))
+    }
+
+    /// Frames up to this index are durable on a quorum. Indexes beyond the last frame, and lower ones than before, are
+    /// ignored. What the next start knows of this may be older.
+    fn commit_frames(&self, _index: u64) {}
+
+    /// The last index that is known to be committed.
+    fn committed(&self) -> u64 {
+        0
+    }
+
+    /// Applies the next frame if it is committed, unit by unit, and answers its position; `None` if there is none to
+    /// apply. Blocks while it reads from the medium. After an error nothing more can be applied: the engine ends.
+    fn apply_frame(
+        &self,
+        _units: &mut dyn AppliedUnits,
+    ) -> Result<Option<LogPosition>, StorageError> {
+        Err(StorageError::Unsupported("followers of a replicated log"))
+    }
+
+    /// The last frame whose units readers see. A leader's own frames are applied when they are closed.
+    fn applied(&self) -> LogPosition {
+        LogPosition::default()
+    }
+
+    /// Cuts off the frames behind this index, and units without a frame. `OutOfOrder` below what is committed, or while
+    /// the member leads.
+    fn truncate_frames(&self, _index: u64) -> Result<Truncated, StorageError> {
+        Err(StorageError::Unsupported("followers of a replicated log"))
+    }
 }
