@@ -227,6 +227,8 @@ impl Member {
     pub fn operation_time(&self, visible: CommitSeq) -> Timestamp {
         let times = lock(&self.state).times;
         to_time(match visible.0.checked_sub(times.seq) {
+            // No frame has told of a time yet.
+            _ if times.next == 0 && times.time == 0 => 0,
             None | Some(0) => times.time,
             Some(behind) => times.next + behind - 1,
         })
