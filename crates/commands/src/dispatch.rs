@@ -17,7 +17,7 @@ use crate::registry::{self, Access, Command, Definitions, OpCounter};
 use crate::report::{self, Ended};
 use crate::server::Server;
 use crate::write_concern::WriteConcernW;
-use crate::{cluster_time, express, set_reads, set_reply, time_limit};
+use crate::{cluster_time, default_concerns, express, set_reads, set_reply, time_limit};
 use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
 use kauri_base::work::MemoryAccount;
@@ -603,6 +603,7 @@ async fn run_command(
     if let Some(id) = invocation.op.lsid {
         server.sessions.touch(id, server.clock.monotonic())?;
     }
+    default_concerns::apply(invocation, command).await?;
     let asked = invocation.asked();
     settle_profiler(invocation, command).await?;
     let _running = enter(invocation, command, state, started_ns);

@@ -19,13 +19,13 @@ pub(super) fn try_find(
     request: &Request<'_>,
     reply: &mut ReplyBuf,
 ) -> Option<Tried> {
-    let (common, id) = parse(server, request)?;
+    let (mut common, id) = parse(server, request)?;
     if !is_admitted(server, &common, request.body) {
         return None;
     }
     let client = cx.state.downcast_mut::<Client>()?;
     let collection = common.resolve(server, client)?;
-    let was_primary = common.begin_read(server)?;
+    let was_primary = common.begin_read(server, client)?;
     #[cfg(feature = "lock-experiment")]
     let _lock = common.lock(server, kauri_base::rw_lock::LockMode::Shared)?;
     let reader = client.scope.get_or_insert_with(|| server.backend.scope()).enter();

@@ -36,12 +36,13 @@ pub(super) fn try_write(
     list: List,
     reply: &mut ReplyBuf,
 ) -> Option<Tried> {
-    let (common, statement) = parse(server, request, list)?;
+    let (mut common, statement) = parse(server, request, list)?;
     if !is_admitted(server, &common, request.body) {
         return None;
     }
     let client = cx.state.downcast_mut::<Client>()?;
     let collection = common.resolve(server, client)?;
+    common.complete_write(server, client)?;
     #[cfg(feature = "lock-experiment")]
     let lock = common.lock(server, kauri_base::rw_lock::LockMode::Exclusive)?;
     let mut done = run(server, client, &collection, &statement)?;
