@@ -1,10 +1,10 @@
 //! `getDefaultRWConcern` and `setDefaultRWConcern`: the concerns of requests that name none. Only sets have them.
 
 use crate::args::Args;
-use crate::default_concerns::{self, Defaults, ID, READ, WRITE};
 use crate::invocation::Invocation;
 use crate::read_concern;
 use crate::registry::{Command, Run, Target};
+use crate::set::defaults::{self, Defaults, ID, READ, WRITE};
 use crate::write_concern::{self, WriteConcern, WriteConcernW};
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value, doc};
@@ -46,7 +46,7 @@ fn get<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             }
         }
         let server = invocation.server;
-        let stored = default_concerns::stored(&mut invocation.op, &server.catalog).await?;
+        let stored = defaults::stored(&mut invocation.op, &server.catalog).await?;
         write(&mut invocation.reply, member, stored);
         if in_memory {
             invocation.reply.put("inMemory", true);
@@ -88,7 +88,7 @@ fn set<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             bail!(BadValue, "At least one of the \"{READ}\" or \"{WRITE}\" fields must be present");
         }
         let server = invocation.server;
-        let old = default_concerns::stored(&mut invocation.op, &server.catalog).await?;
+        let old = defaults::stored(&mut invocation.op, &server.catalog).await?;
         let kept = |field: &str| old.as_ref()?.as_doc().get(field)?.as_doc().map(Doc::to_buf);
         let had = kept(WRITE).filter(|concern| !concern.as_doc().is_empty());
         if had.is_some() && written.as_ref().is_some_and(|concern| concern.as_doc().is_empty()) {
@@ -109,8 +109,7 @@ fn set<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             out.put(TIME, time);
             out.put(DATE, Value::DateTime(server.clock.unix_ms()));
         });
-        let ticket =
-            default_concerns::store(&mut invocation.op, &server.catalog, &document).await?;
+        let ticket = defaults::store(&mut invocation.op, &server.catalog, &document).await?;
         write(&mut invocation.reply, member, Some(document));
         // As MongoDB has it, whatever the client's default.
         invocation.write_concern = WriteConcern::majority();

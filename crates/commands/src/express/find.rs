@@ -3,7 +3,7 @@
 use super::{Common, Request, commands, id_of, is_admitted, next_reply_id};
 use crate::client::Client;
 use crate::server::Server;
-use crate::{set_reply, usage};
+use crate::{set, usage};
 use kauri_base::{Access, Result};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, KeyStringBuilder, Type};
 use kauri_catalog::{Collection, OperationKind};
@@ -116,14 +116,14 @@ fn write(
             cursor.put("ns", ns);
             drop(cursor);
             body.put("ok", 1.0);
-            set_reply::put_times(&mut body, server);
+            set::reply::put_times(&mut body, server);
         }
         return message.finish(out);
     }
     // A large document leaves from where it lies, so all lengths are written before it.
     let behind = DocBuf::build(|out| {
         out.put("ok", 1.0);
-        set_reply::put_times(out, server);
+        set::reply::put_times(out, server);
     });
     // Its elements, without the length and the end.
     let behind = behind.as_bytes().get(4..).unwrap_or(&[0]);

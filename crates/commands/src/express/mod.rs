@@ -13,13 +13,14 @@ pub(crate) use wait::{put_error, wait_longer};
 
 use crate::admission::admit;
 use crate::client::Client;
-use crate::default_concerns::Defaults;
 use crate::read_concern::{self, Level, ReadConcern};
 use crate::registry::{self, Asked, Entry};
 use crate::server::Server;
 use crate::sessions::SessionId;
+use crate::set::defaults::{self, Defaults};
+use crate::set::{cluster_time, read_preference};
 use crate::write_concern::{WriteConcern, WriteConcernW};
-use crate::{cluster_time, concerns, default_concerns, read_preference, write_concern};
+use crate::{concerns, write_concern};
 use kauri_base::{Timestamp, limits};
 use kauri_bson::{Doc, Elem, Type};
 use kauri_catalog::Collection;
@@ -270,7 +271,7 @@ impl<'r> Common<'r> {
 /// The concerns of requests that name none; `None` if that means to wait.
 fn defaults(server: &Server, client: &mut Client) -> Option<Defaults> {
     let scope = client.scope.get_or_insert_with(|| server.backend.scope());
-    default_concerns::peek(server, scope)
+    defaults::peek(server, scope)
 }
 
 fn text(elem: Elem<'_>) -> Option<&str> {
@@ -328,5 +329,5 @@ fn is_admitted(server: &Server, common: &Common<'_>, body: Doc<'_>) -> bool {
 }
 
 fn next_reply_id() -> i32 {
-    crate::dispatch::NEXT_REQUEST_ID.fetch_add(1, Ordering::Relaxed)
+    crate::framing::NEXT_REQUEST_ID.fetch_add(1, Ordering::Relaxed)
 }
