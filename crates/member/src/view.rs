@@ -30,6 +30,20 @@ pub enum MemberState {
 }
 
 impl MemberState {
+    /// All states.
+    pub const ALL: [MemberState; 10] = [
+        MemberState::Startup,
+        MemberState::Primary,
+        MemberState::Secondary,
+        MemberState::Recovering,
+        MemberState::Startup2,
+        MemberState::Unknown,
+        MemberState::Arbiter,
+        MemberState::Down,
+        MemberState::Rollback,
+        MemberState::Removed,
+    ];
+
     /// `stateStr`.
     pub fn name(self) -> &'static str {
         match self {

@@ -269,7 +269,11 @@ impl Head {
             state.mark(&horizon).map_err(|error| around.broken(error))?;
         }
         state.seq += 1;
-        let appended = state.appended(state.seq, around.acks);
+        let mut appended = state.appended(state.seq, around.acks);
+        if matches!(what, Append::Frame) && state.unframed.records > 0 {
+            // Of units that this member has committed while it led: they are applied, and so is all before them.
+            (appended.follows, state.applied) = (false, state.seq);
+        }
         Ok(Appender { state, around, appended })
     }
 
@@ -552,9 +556,6 @@ impl State {
     fn check(&self, what: Append) -> Result<(), NotAppended> {
         match (what, self.follows) {
             (Append::Unit, true) => Err(NotAppended::Failed(StorageError::NotPrimary)),
-            (Append::Frame, true) if self.unframed.records > 0 => {
-                Err(NotAppended::Failed(StorageError::OutOfOrder))
-            }
             (Append::Copy, false) => Err(NotAppended::Failed(StorageError::OutOfOrder)),
             _ => Ok(()),
         }

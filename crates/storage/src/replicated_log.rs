@@ -109,7 +109,8 @@ pub trait ReplicatedLog: Send + Sync {
     fn begin_frames(&self, base: LogPosition) -> Result<(), StorageError>;
 
     /// Closes a frame with everything committed since the previous one. `OutOfOrder` unless its index is the next one
-    /// and its term not lower than the previous one's. `time` is of its first unit.
+    /// and its term not lower than the previous one's. `time` is of its first unit. A member that follows may close one,
+    /// too: of the units that it has committed while it led, which are applied, or without units, which is not.
     fn close_frame(
         &self,
         position: LogPosition,

@@ -35,6 +35,23 @@ impl<L: Log> Consensus<L> {
         self.propose_data(store::config_data(config))
     }
 
+    /// Proposes an entry that has nothing but its place.
+    pub fn propose_blank(&mut self) -> Result<(u64, u64), ProposeError> {
+        if !self.leads() {
+            return Err(ProposeError::NotLeader);
+        }
+        self.propose_data(Vec::new())
+    }
+
+    /// Gives the leadership up without a successor.
+    pub fn step_down(&mut self) {
+        if self.leads() {
+            let term = self.term();
+            self.node.raft.become_follower(term, 0);
+            self.settle();
+        }
+    }
+
     fn propose_data(&mut self, data: Vec<u8>) -> Result<(u64, u64), ProposeError> {
         self.node.propose(Vec::new(), data).map_err(|_| ProposeError::NotReady)?;
         Ok((self.node.raft.raft_log.last_index(), self.term()))
