@@ -27,7 +27,8 @@ pub mod peers;
 pub mod stored;
 pub mod view;
 
-pub use config::{MemberConfig, SetConfig, Settings};
+pub use acks::Concern;
+pub use config::{MemberConfig, SetConfig, Settings, WriteMode};
 pub use driver::{Driver, Host, Parts};
 pub use member::{Answer, Member, Request};
 pub use view::{MemberState, PeerStatus, Progress, View};

@@ -44,6 +44,12 @@ impl MemberState {
         MemberState::Removed,
     ];
 
+    /// The state of this number; `Unknown` of any other.
+    pub fn from_number(number: u32) -> MemberState {
+        let mut all = MemberState::ALL.into_iter();
+        all.find(|state| *state as u32 == number).unwrap_or(MemberState::Unknown)
+    }
+
     /// `stateStr`.
     pub fn name(self) -> &'static str {
         match self {
