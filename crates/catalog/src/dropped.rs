@@ -17,6 +17,10 @@ use kauri_storage::{IndexScan, Record, RecordScan, RecordStoreStats, RecoveryUni
 /// a definition in the middle of a read.
 pub const REPLANS_MAX: u32 = 32;
 
+/// How often a reader lets the thread go on that applies a drop. If that is not enough, the statement fails as if it
+/// had begun before the drop.
+const LAG_YIELDS_MAX: u32 = 10_000;
+
 /// Whether an error means that the read object was dropped.
 pub fn is_dropped(error: &Error) -> bool {
     error.code() == ErrorCode::QueryPlanKilled
@@ -110,9 +114,16 @@ impl Index {
 impl Catalog {
     /// Returns when every drop that a reader can have met has reached the names: after that
     /// [`Catalog::resolve`] answers what took the dropped one's place. Between its commit and the names a
-    /// change of definition holds the `ddl` lock, and does nothing but memory work.
+    /// change of definition holds the `ddl` lock, and does nothing but memory work. A drop that a member of a replica
+    /// set applies reaches the names soon after that, on the thread that applies it.
     pub fn catch_up(&self) {
         drop(self.lock_ddl());
+        for _ in 0..LAG_YIELDS_MAX {
+            if !self.lags() {
+                return;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// Fails if this is no longer the collection of its name, in whatever definition.

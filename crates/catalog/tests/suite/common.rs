@@ -26,6 +26,10 @@ pub struct Opened {
 }
 
 impl Opened {
+    pub fn new(backend: Arc<Backend>, catalog: Catalog) -> Self {
+        Opened { backend, catalog }
+    }
+
     pub fn scope(&self) -> Scope {
         self.backend.scope()
     }

@@ -1,0 +1,309 @@
+//! Two members of a replica set, of which one leads. The engine of the other one gets the records of the leader's
+//! units, with the keys that they have in its indexes, as an engine that applies a replicated log does it; its catalog
+//! is told of each unit.
+
+use crate::common::*;
+use kauri_base::clock::{SeededRandom, SystemClock};
+use kauri_base::{Access, CollectionId, IndexId, RecordId};
+use kauri_bson::{Doc, DocBuf, shell_text};
+use kauri_catalog::{Catalog, Collection, Index};
+use kauri_storage::replicated_log::{AppliedChange, AppliedKind};
+use kauri_storage::{
+    Backend, CommitTicket, Committer, KeyGenerator, OpKind, StorageEngine, StorageError, WriteUnit,
+};
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+type Generators = BTreeMap<IndexId, (CollectionId, Arc<dyn KeyGenerator>)>;
+
+/// Commits to the engine of a member: on a follower units without records only.
+pub struct Gate {
+    engine: Arc<dyn StorageEngine>,
+    leads: AtomicBool,
+    /// Units with records that were committed here and not given to the other member yet.
+    committed: Mutex<Vec<WriteUnit<'static>>>,
+    indexes: Mutex<Generators>,
+}
+
+fn is_local(kind: &OpKind<'_>) -> bool {
+    matches!(
+        kind,
+        OpKind::Backfill { .. }
+            | OpKind::CreateIndex { .. }
+            | OpKind::DropIndex { .. }
+            | OpKind::ChangeDefinition
+    )
+}
+
+impl Committer for Gate {
+    fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
+        let is_local = unit.ops.iter().all(|op| is_local(&op.kind));
+        if !is_local && !self.leads() {
+            return Err(StorageError::NotPrimary);
+        }
+        let ticket = self.engine.commit(unit)?;
+        self.note(unit);
+        if !is_local {
+            self.committed.lock().unwrap().push(unit.to_static());
+        }
+        Ok(ticket)
+    }
+}
+
+impl Gate {
+    fn leads(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    fn note(&self, unit: &WriteUnit<'_>) {
+        let mut indexes = self.indexes.lock().unwrap();
+        for op in &unit.ops {
+            match &op.kind {
+                OpKind::CreateIndex { spec, generator } => {
+                    indexes.insert(spec.id, (op.collection, generator.clone()));
+                }
+                OpKind::DropIndex { index } => drop(indexes.remove(index)),
+                OpKind::DropStore => indexes.retain(|_, (of, _)| *of != op.collection),
+                _ => {}
+            }
+        }
+    }
+
+    /// Applies the records of a unit.
+    fn apply(&self, unit: &WriteUnit<'_>) -> Vec<AppliedChange> {
+        let mut applied = WriteUnit::new();
+        let mut changes = Vec::new();
+        for op in unit.ops.iter().filter(|op| !is_local(&op.kind)) {
+            let old = self.read(op.collection, op.record);
+            let kind = match &op.kind {
+                OpKind::Insert { doc } => {
+                    applied.insert(op.collection, doc.to_vec());
+                    self.keys(&mut applied, op.collection, Doc::from_bytes(doc).unwrap(), true);
+                    AppliedKind::Inserted
+                }
+                OpKind::Update { doc, .. } => {
+                    let (seen, old) = old.unwrap();
+                    applied.update(op.collection, op.record, seen, doc.to_vec());
+                    self.keys(&mut applied, op.collection, old.as_doc(), false);
+                    self.keys(&mut applied, op.collection, Doc::from_bytes(doc).unwrap(), true);
+                    AppliedKind::Updated
+                }
+                OpKind::Delete { .. } => {
+                    let (seen, old) = old.unwrap();
+                    applied.delete(op.collection, op.record, seen);
+                    self.keys(&mut applied, op.collection, old.as_doc(), false);
+                    AppliedKind::Deleted
+                }
+                OpKind::CreateStore => {
+                    applied.push(op.collection, RecordId(0), OpKind::CreateStore);
+                    AppliedKind::StoreCreated
+                }
+                _ => {
+                    applied.push(op.collection, RecordId(0), OpKind::DropStore);
+                    AppliedKind::StoreDropped
+                }
+            };
+            changes.push(AppliedChange { collection: op.collection, record: op.record, kind });
+        }
+        self.engine.commit(&mut applied).unwrap();
+        self.note(&applied);
+        for (change, op) in changes.iter().zip(&applied.ops) {
+            assert_eq!(change.record, op.record, "both members give the same record ids");
+        }
+        changes
+    }
+
+    /// A document in an index that cannot have its keys is left out.
+    fn keys(&self, unit: &mut WriteUnit<'_>, collection: CollectionId, doc: Doc<'_>, add: bool) {
+        for (id, (of, generator)) in &*self.indexes.lock().unwrap() {
+            if *of == collection {
+                let mut put = |key: &[u8], bits: &[u8]| unit.key(*id, add, false, key, bits);
+                let _ = generator.generate(doc, &mut put);
+            }
+        }
+    }
+
+    fn read(&self, id: CollectionId, record: RecordId) -> Option<(kauri_base::CommitSeq, DocBuf)> {
+        let store = self.engine.record_store(id)?;
+        let mut ru = self.engine.recovery_unit();
+        ru.enter();
+        match store.get(&*ru, record).unwrap() {
+            Access::Ready(found) => found.map(|found| (found.version, found.doc.to_buf())),
+            Access::WouldBlock(_) => panic!("this engine does not wait"),
+        }
+    }
+}
+
+/// A member.
+pub struct Member {
+    pub gate: Arc<Gate>,
+    opened: Opened,
+    /// Indexes that this member began to build when it led.
+    pub begun: Mutex<Vec<IndexId>>,
+}
+
+impl Deref for Member {
+    type Target = Opened;
+
+    fn deref(&self) -> &Opened {
+        &self.opened
+    }
+}
+
+impl Member {
+    pub fn new() -> Self {
+        let gate = Gate {
+            engine: engine(),
+            leads: AtomicBool::new(false),
+            committed: Mutex::default(),
+            indexes: Mutex::default(),
+        };
+        Member::open(Arc::new(gate))
+    }
+
+    fn open(gate: Arc<Gate>) -> Self {
+        let random = Arc::new(SeededRandom::new(3));
+        let clock = Arc::new(SystemClock::new());
+        let backend = Backend::new(gate.engine.clone(), gate.clone(), clock, random);
+        let catalog = Catalog::open_member(&backend).unwrap();
+        let member =
+            Member { gate, opened: Opened::new(backend, catalog), begun: Mutex::default() };
+        member.attached();
+        member
+    }
+
+    /// The engine knows the indexes that the catalog has attached.
+    fn attached(&self) {
+        let mut indexes = self.gate.indexes.lock().unwrap();
+        indexes.clear();
+        for collection in self.all_collections() {
+            for index in &collection.indexes {
+                indexes.insert(index.id, (collection.id, index.keys.clone()));
+            }
+        }
+    }
+
+    /// The process ends and starts again.
+    pub fn restart(&mut self) {
+        assert!(!self.gate.leads());
+        *self = Member::open(self.gate.clone());
+    }
+
+    pub fn leads(&self, leads: bool) {
+        self.gate.leads.store(leads, Ordering::Release);
+    }
+
+    /// The units that this member has committed since this was last asked.
+    pub fn take_units(&self) -> Vec<WriteUnit<'static>> {
+        std::mem::take(&mut *self.gate.committed.lock().unwrap())
+    }
+
+    /// The engine applies the unit; the catalog is not told of it yet.
+    pub fn apply(&self, unit: &WriteUnit<'_>) -> Vec<AppliedChange> {
+        assert!(!self.gate.leads());
+        self.gate.apply(unit)
+    }
+
+    /// Applies all units of the other member.
+    pub fn follow(&self, leader: &Member) {
+        for unit in leader.take_units() {
+            let changes = self.apply(&unit);
+            self.applied(&mut self.scope(), &changes).unwrap();
+        }
+    }
+
+    /// All definitions, one a line.
+    pub fn listing(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for collection in self.all_collections() {
+            let number = self.backend.engine().definition_number(collection.id).unwrap();
+            assert_eq!(collection.definition, number, "{}", collection.ns);
+            let options = DocBuf::build(|out| collection.options.write(out));
+            lines.push(format!(
+                "{} {:?} {} {} definition {number}",
+                collection.ns,
+                collection.id,
+                kauri_catalog::dropped::uuid_text(&collection.uuid),
+                shell_text(options.as_doc()),
+            ));
+            for index in &collection.indexes {
+                let spec = shell_text(index.definition().spec.as_doc());
+                lines.push(format!("  {:?} ready: {} {spec}", index.id, index.ready));
+            }
+        }
+        for database in self.databases().keys() {
+            for view in self.views_of(database) {
+                let options = shell_text(view.options.as_doc());
+                lines.push(format!("{} on {} {options}", view.ns, view.view_on));
+            }
+        }
+        lines
+    }
+
+    /// Every index has the entries that the documents make, and the engine has no other indexes.
+    pub fn check_indexes(&self, is_due: impl Fn(&Index) -> bool, context: &str) {
+        let mut known = Vec::new();
+        for collection in self.all_collections() {
+            for index in &collection.indexes {
+                known.push(index.id);
+                if is_due(index) {
+                    self.check_index(&collection, index, context);
+                }
+            }
+        }
+        known.sort();
+        let indexes: Vec<_> = self.gate.indexes.lock().unwrap().keys().copied().collect();
+        assert_eq!(known, indexes, "{context}");
+    }
+
+    pub fn check_index(&self, collection: &Collection, index: &Index, context: &str) {
+        let (got, expected) = (entries(self, index), rebuilt(self, collection, index));
+        let (ns, name) = (&collection.ns, index.name());
+        let ready = index.ready;
+        assert!(got == expected, "{context}: {ns} {name}, ready: {ready}: {got:?} {expected:?}");
+    }
+}
+
+/// A set of two members.
+pub struct Set {
+    pub members: [Member; 2],
+    pub leader: usize,
+}
+
+impl Set {
+    pub fn new() -> Self {
+        let set = Set { members: [Member::new(), Member::new()], leader: 0 };
+        set.leader().leads(true);
+        assert_eq!(set.leader().lead().unwrap(), []);
+        set
+    }
+
+    pub fn leader(&self) -> &Member {
+        &self.members[self.leader]
+    }
+
+    pub fn follower(&self) -> &Member {
+        &self.members[1 - self.leader]
+    }
+
+    /// The follower applies all, and has the leader's definitions and complete indexes.
+    pub fn follow(&self, context: &str) {
+        self.follower().follow(self.leader());
+        let (leader, follower) = (self.leader().listing(), self.follower().listing());
+        assert!(leader == follower, "{context}: {leader:#?} {follower:#?}");
+        self.leader().check_indexes(|index| index.ready, &format!("{context}: leader"));
+        let begun = self.follower().begun.lock().unwrap();
+        let is_due = |index: &Index| index.ready || !begun.contains(&index.id);
+        self.follower().check_indexes(is_due, context);
+    }
+
+    /// The follower leads from now on, as far as the engine is concerned.
+    pub fn change_roles(&mut self) {
+        self.follow("before a change of roles");
+        self.leader().leads(false);
+        self.leader = 1 - self.leader;
+        self.leader().leads(true);
+    }
+}
