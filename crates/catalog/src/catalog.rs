@@ -5,9 +5,11 @@
 //!
 //! Invariants: the maps in memory match the last committed unit and change only under the `ddl` lock. That lock is
 //! held over memory accesses and `commit` (which does not block), never over I/O or a wait. Ids are never reused.
-//! Readers take an `Arc` of a definition and hold no lock.
+//! Readers take an `Arc` of a definition and hold no lock. A member of a replica set that does not lead commits no
+//! changes of its own: its maps match the last unit that it was told of ([`Catalog::applied`]).
 
 mod applied;
+mod current;
 mod definitions;
 mod indexes;
 mod lead;

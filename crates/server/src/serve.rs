@@ -134,6 +134,7 @@ fn serve(options: Options) -> Result<()> {
     let grace = stopped.recv().ok().flatten().unwrap_or(SHUTDOWN_GRACE);
     log::info("CONTROL", 23138, CTX, "Shutting down", Attr::new().num("exitCode", 0));
     server.stopping.store(true, Ordering::Release);
+    server.catalog.end_builds();
     transports.iter_mut().for_each(|transport| transport.shutdown());
     manager.shutdown(grace);
     executor.shutdown();

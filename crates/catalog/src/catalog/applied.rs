@@ -67,14 +67,6 @@ impl Catalog {
         self.publish(scope, effect)
     }
 
-    /// Whether the engine has dropped a collection whose name is still there, so that [`Catalog::applied`] is about
-    /// to be called.
-    pub(crate) fn lags(&self) -> bool {
-        let engine = self.backend.engine();
-        self.is_member
-            && read(&self.collections).values().any(|c| engine.record_store(c.id).is_none())
-    }
-
     /// The effect of these documents; creates new indexes.
     fn effect_of(&self, scope: &mut Scope, documents: Documents) -> Result<Effect> {
         let mut ddl = self.lock_ddl();

@@ -34,7 +34,8 @@ fn a_restarted_follower_has_the_definitions_and_goes_on() {
     let mut set = Set::new();
     fill(&set, "db.a", 50);
     let collection = set.leader().collection("db.a").unwrap();
-    let specs = [spec(doc! { "x" => 1 }, "x_1"), unique(doc! { "x" => 1, "_id" => 1 }, "u")];
+    // The second one has duplicates.
+    let specs = [spec(doc! { "x" => -1 }, "x_1"), unique(doc! { "x" => 1 }, "u")];
     set.leader().add_indexes(&mut set.leader().scope(), &collection, &specs).unwrap();
     let temp = CollectionOptions { temp: true, ..Default::default() };
     let leader = set.leader();

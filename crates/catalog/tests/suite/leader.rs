@@ -128,6 +128,27 @@ fn an_index_that_could_not_be_attached_is_dropped() {
     assert_eq!(set.follower().collection("db.a").unwrap().indexes.len(), 1);
 }
 
+/// As the leader that began the build would have found.
+#[test]
+fn an_index_without_the_keys_of_a_document_is_dropped() {
+    let mut set = Set::new();
+    let leader = set.leader();
+    let collection = create(leader, "db.a");
+    let array = kauri_bson::array![1];
+    insert(leader, "db.a", &doc! { "_id" => 1, "a" => array.clone(), "b" => array });
+    let specs = [spec(doc! { "a" => 1, "b" => 1 }, "ab")];
+    let (ids, _) = leader.add_indexes(&mut leader.scope(), &collection, &specs).unwrap();
+    leader.begun.lock().unwrap().extend(&ids);
+    set.follower().follow(leader);
+    set.leader().leads(false);
+    set.leader = 1;
+    set.leader().leads(true);
+    let interrupted = set.leader().lead().unwrap();
+    set.leader().resume_build(interrupted[0]).unwrap();
+    set.follow("the new leader's");
+    assert_eq!(set.leader().collection("db.a").unwrap().indexes.len(), 1);
+}
+
 #[test]
 fn temporary_and_frozen_collections_end_with_the_earlier_leader() {
     let mut set = Set::new();
