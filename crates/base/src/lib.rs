@@ -1,5 +1,5 @@
 //! What all layers share: ids, times, error codes, limits, clocks and random sources as parameters, virtual time of
-//! simulations, tickets for unfinished work, an asynchronous lock, temporary files as a parameter, the work meter
+//! simulations, tickets for unfinished work, wakers by number, an asynchronous lock, temporary files as a parameter, the work meter
 //! of operations, thread primitives, log lines.
 //!
 //! Invariants: no I/O, and no global state except the log sink and a thread's virtual time. This crate must not
@@ -23,6 +23,7 @@ pub mod temporary;
 pub mod ticket;
 pub mod ticks;
 pub mod virtual_time;
+pub mod waiters;
 pub mod work;
 
 pub use clock::{Clock, RandomSource};

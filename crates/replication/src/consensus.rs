@@ -83,8 +83,8 @@ pub enum ProposeError {
     NotLeader,
     /// The leader hands over, or has not committed an entry of its term.
     NotReady,
-    /// The frame does not follow the log's last one.
-    OutOfOrder,
+    /// A frame without units, or a configuration that is too long.
+    Invalid,
     /// Another change of the membership is under way.
     ChangePending,
     /// No such change can be made of this membership.
@@ -98,7 +98,7 @@ impl fmt::Display for ProposeError {
         f.write_str(match self {
             ProposeError::NotLeader => "the member is not the leader",
             ProposeError::NotReady => "the leader is not ready",
-            ProposeError::OutOfOrder => "the frame does not follow the last one",
+            ProposeError::Invalid => "the entry is not valid",
             ProposeError::ChangePending => "another change of the members is under way",
             ProposeError::InvalidChange => "the change is not valid for these members",
             ProposeError::HandOverFirst => "the leader cannot remove itself",

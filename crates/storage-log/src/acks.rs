@@ -9,9 +9,9 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use kauri_base::log::{self, Attr, Severity};
 use kauri_base::ticket::TicketSource;
+use kauri_base::waiters::ByNumber;
 use kauri_base::{CommitSeq, Error, ErrorCode, Ticket};
 use kauri_storage::{CommitTicket, StorageError};
-use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -44,53 +44,12 @@ pub struct Acks {
 
 #[derive(Default)]
 struct Waiters {
-    written: ByCommit,
-    durable: ByCommit,
+    written: ByNumber,
+    durable: ByNumber,
     /// Number of these waiters at which the flusher is woken.
     gathering: usize,
     /// Number of these waiters when durability was last reached.
     under_way: usize,
-}
-
-/// Wakers in the order of the commits that they wait for, so that a poll and a sync cost the logarithm of the number
-/// of waiters. Waiters for the same commit are told apart by a number.
-#[derive(Default)]
-struct ByCommit {
-    wakers: BTreeMap<(u64, u64), Waker>,
-    /// The number of the next waiter.
-    next: u64,
-}
-
-impl ByCommit {
-    /// Adds a waiter, once.
-    fn add(&mut self, seq: u64, waker: &Waker) {
-        let mut of_commit = self.wakers.range((seq, 0)..=(seq, u64::MAX));
-        if !of_commit.any(|(_, w)| w.will_wake(waker)) {
-            self.wakers.insert((seq, self.next), waker.clone());
-            self.next += 1;
-        }
-    }
-
-    /// Removes the waiters for commits up to this one.
-    fn take_reached(&mut self, seq: u64) -> Vec<Waker> {
-        let mut wakers = Vec::new();
-        while let Some(first) = self.wakers.first_entry().filter(|first| first.key().0 <= seq) {
-            wakers.push(first.remove());
-        }
-        wakers
-    }
-
-    fn take_all(&mut self) -> impl Iterator<Item = Waker> + use<> {
-        std::mem::take(&mut self.wakers).into_values()
-    }
-
-    fn len(&self) -> usize {
-        self.wakers.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.wakers.is_empty()
-    }
 }
 
 impl Acks {
@@ -338,36 +297,5 @@ impl TicketSource for Acks {
             // A thread that blocks holds up more than the throttle would.
             self.set_written(self.stored());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ByCommit;
-    use std::sync::Arc;
-    use std::task::{Wake, Waker};
-
-    struct Nothing;
-
-    impl Wake for Nothing {
-        fn wake(self: Arc<Self>) {}
-    }
-
-    #[test]
-    fn waiters_are_taken_up_to_a_commit_and_counted_once() {
-        let [first, second] = [0, 1].map(|_| Waker::from(Arc::new(Nothing)));
-        let mut waiters = ByCommit::default();
-        for seq in [9, 3, 5] {
-            waiters.add(seq, &first);
-            waiters.add(seq, &first);
-            waiters.add(seq, &second);
-        }
-        assert_eq!(waiters.len(), 6);
-        assert!(waiters.take_reached(2).is_empty());
-        let taken = waiters.take_reached(5);
-        assert_eq!(taken.iter().filter(|waker| waker.will_wake(&first)).count(), 2);
-        assert_eq!((taken.len(), waiters.len()), (4, 2));
-        assert_eq!(waiters.take_all().count(), 2);
-        assert!(waiters.is_empty());
     }
 }

@@ -1,0 +1,23 @@
+//! One member of a replica set.
+//!
+//! A member drives consensus over the engine's log, talks to the other members, and tells commands what it is at the
+//! moment. Commands use [`Member`]: its [`View`], tickets that wait for other members, and requests.
+//!
+//! - [`config`]: the set's configuration document.
+//! - [`view`]: what a member is at the moment.
+//! - [`member`]: the handle that commands use.
+//! - [`acks`]: which commits are committed in the set, and who waits for them.
+//!
+//! Invariants: nothing here blocks a worker that serves clients. No reply tells of a commit before its write concern
+//! is met. A member that does not lead accepts no writes.
+//!
+//! Must not know: commands, plans, documents of users.
+
+pub mod acks;
+pub mod config;
+pub mod member;
+pub mod view;
+
+pub use config::{MemberConfig, SetConfig, Settings};
+pub use member::{Answer, Member, Request};
+pub use view::{MemberState, PeerStatus, Progress, View};

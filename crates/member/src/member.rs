@@ -1,0 +1,344 @@
+//! The handle of this server's member, which commands and the driver share.
+//!
+//! Commands read the [`View`], wait by tickets, and make [`Request`]s. The driver, the one task that runs consensus,
+//! takes requests and messages, and tells what has changed.
+
+use crate::acks::{Acks, Concern};
+use crate::config::SetConfig;
+use crate::view::{MemberState, PeerStatus, Progress, View};
+use kauri_base::ticket::TicketSource;
+use kauri_base::waiters::ByNumber;
+use kauri_base::{CommitSeq, Error, ErrorCode, Result, Ticket, Timestamp};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Bytes of messages of other members that wait for the driver, at most: the largest two.
+const INBOX_BYTES_MAX: usize = 96 << 20;
+/// Requests that wait for the driver, at most.
+const REQUESTS_MAX: usize = 1000;
+
+/// What commands ask of the driver.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Request {
+    /// `replSetInitiate`: this member begins the set. The configuration is checked.
+    Initiate(SetConfig),
+    /// `replSetReconfig`. Version and term are set.
+    Reconfigure {
+        /// The new configuration.
+        config: SetConfig,
+        /// Without a majority.
+        force: bool,
+    },
+    /// `replSetStepDown`.
+    StepDown {
+        /// How long it does not lead again.
+        time: Duration,
+        /// How long it waits for another member to have everything.
+        catch_up: Duration,
+        /// Whether it steps down if none has.
+        force: bool,
+    },
+    /// `replSetStepUp`.
+    StepUp,
+    /// `replSetFreeze`: it does not lead for this long; zero: it may again.
+    Freeze(Duration),
+    /// `replSetMaintenance`.
+    Maintenance(bool),
+    /// Answered once the member is sure to lead still, and readers see all that was acknowledged before.
+    ConfirmPrimary,
+    /// Answered once readers see this time; a primary makes an entry for it if need be.
+    Reach(Timestamp),
+}
+
+#[derive(Default)]
+struct AnswerState {
+    result: Option<Result<()>>,
+    waker: Option<Waker>,
+}
+
+/// The driver's answer to a request. Dropping it forgets the answer, not the request.
+pub struct Answer(Arc<Mutex<AnswerState>>);
+
+impl Future for Answer {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// The driver's side of an [`Answer`]. Dropped without an answer it says that the member ends.
+pub struct Asker(Option<Arc<Mutex<AnswerState>>>);
+
+impl Asker {
+    /// Answers.
+    pub fn answer(mut self, result: Result<()>) {
+        self.give(result);
+    }
+
+    fn give(&mut self, result: Result<()>) {
+        let Some(state) = self.0.take() else { return };
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.result = Some(result);
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        let error = Error::new(ErrorCode::InterruptedAtShutdown, "the member ends");
+        self.give(Err(error));
+    }
+}
+
+/// What waits for the driver.
+#[derive(Default)]
+pub struct Arrived {
+    /// Requests, in order.
+    pub requests: VecDeque<(Request, Asker)>,
+    /// Messages of members, in order.
+    pub messages: VecDeque<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    arrived: Arrived,
+    bytes: usize,
+    /// There are commits without a frame.
+    commits: bool,
+    driver: Option<Waker>,
+}
+
+/// The times of commits: those of the last frame, and from where on the next ones count.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    /// The last frame's own commit, and the time of the last unit up to it.
+    seq: u64,
+    time: u64,
+    /// The time of the first commit behind it.
+    next: u64,
+}
+
+struct State {
+    view: Arc<View>,
+    progress: Progress,
+    peers: Vec<PeerStatus>,
+    times: Times,
+    /// Waiters for a topology.
+    topology: ByNumber,
+}
+
+/// See the module's head.
+pub struct Member {
+    set_name: String,
+    acks: Arc<Acks>,
+    state: Mutex<State>,
+    inbox: Mutex<Inbox>,
+    /// The newest time that anybody has told of.
+    cluster_time: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn to_number(time: Timestamp) -> u64 {
+    u64::from(time.seconds) << 32 | u64::from(time.increment)
+}
+
+fn to_time(number: u64) -> Timestamp {
+    Timestamp { seconds: (number >> 32) as u32, increment: number as u32 }
+}
+
+impl Member {
+    /// A member of this set (`--replSet`), in state STARTUP.
+    pub fn new(set_name: &str) -> Arc<Member> {
+        let state = State {
+            view: Arc::default(),
+            progress: Progress::default(),
+            peers: Vec::new(),
+            times: Times::default(),
+            topology: ByNumber::default(),
+        };
+        Arc::new(Member {
+            set_name: set_name.to_owned(),
+            acks: Arc::default(),
+            state: Mutex::new(state),
+            inbox: Mutex::default(),
+            cluster_time: AtomicU64::new(0),
+        })
+    }
+
+    /// The set's name, from the option.
+    pub fn set_name(&self) -> &str {
+        &self.set_name
+    }
+
+    /// The member at the moment.
+    pub fn view(&self) -> Arc<View> {
+        lock(&self.state).view.clone()
+    }
+
+    /// Ready once `topologyVersion.counter` is greater than this.
+    pub fn topology_after(self: &Arc<Self>, counter: i64) -> Ticket {
+        let source: Arc<dyn TicketSource> = self.clone();
+        Ticket::new(source, counter.max(0) as u64 + 1)
+    }
+
+    /// How far the log is.
+    pub fn progress(&self) -> Progress {
+        lock(&self.state).progress
+    }
+
+    /// The other members, in the order of the configuration.
+    pub fn peers(&self) -> Vec<PeerStatus> {
+        lock(&self.state).peers.clone()
+    }
+
+    /// A ticket for a commit of this member: when may it be acknowledged? `None`: now.
+    pub fn acknowledged(&self, seq: CommitSeq, concern: &Concern) -> Result<Option<Ticket>> {
+        self.acks.ticket(seq, concern)
+    }
+
+    /// The time of what a reader sees that enters when `visible` is the newest commit: `operationTime`.
+    pub fn operation_time(&self, visible: CommitSeq) -> Timestamp {
+        let times = lock(&self.state).times;
+        to_time(match visible.0.checked_sub(times.seq) {
+            None | Some(0) => times.time,
+            Some(behind) => times.next + behind - 1,
+        })
+    }
+
+    /// The newest time that anybody in the set has told of: `$clusterTime`.
+    pub fn cluster_time(&self) -> Timestamp {
+        to_time(self.cluster_time.load(Ordering::Relaxed))
+    }
+
+    /// Somebody tells of this time. The caller has checked that it is not too far ahead of the clock.
+    pub fn advance_cluster_time(&self, time: Timestamp) {
+        self.cluster_time.fetch_max(to_number(time), Ordering::Relaxed);
+    }
+
+    /// Asks the driver.
+    pub fn request(&self, request: Request) -> Answer {
+        let answer = Arc::new(Mutex::new(AnswerState::default()));
+        let asker = Asker(Some(answer.clone()));
+        let mut inbox = lock(&self.inbox);
+        if inbox.arrived.requests.len() >= REQUESTS_MAX {
+            drop(inbox);
+            asker.answer(Err(Error::new(ErrorCode::ExceededMemoryLimit, "too many requests")));
+            return Answer(answer);
+        }
+        inbox.arrived.requests.push_back((request, asker));
+        wake(inbox);
+        Answer(answer)
+    }
+
+    /// A message of another member. Dropped if too much waits: members repeat what matters.
+    pub fn receive(&self, message: &[u8]) {
+        let mut inbox = lock(&self.inbox);
+        if inbox.bytes + message.len() > INBOX_BYTES_MAX {
+            return;
+        }
+        inbox.bytes += message.len();
+        inbox.arrived.messages.push_back(message.to_vec());
+        wake(inbox);
+    }
+
+    /// There are commits that no frame has closed. Called at the end of a worker's tick.
+    pub fn note_commits(&self) {
+        let mut inbox = lock(&self.inbox);
+        if !std::mem::replace(&mut inbox.commits, true) {
+            wake(inbox);
+        }
+    }
+
+    /// For the driver: what has arrived. `waker` is woken by the next arrival.
+    pub fn take_arrived(&self, waker: &Waker) -> Option<(Arrived, bool)> {
+        let mut inbox = lock(&self.inbox);
+        inbox.driver = Some(waker.clone());
+        let arrived = std::mem::take(&mut inbox.arrived);
+        inbox.bytes = 0;
+        let commits = std::mem::take(&mut inbox.commits);
+        let none = arrived.requests.is_empty() && arrived.messages.is_empty() && !commits;
+        (!none).then_some((arrived, commits))
+    }
+
+    /// For the driver: the tickets' side.
+    pub fn acks(&self) -> &Arc<Acks> {
+        &self.acks
+    }
+
+    /// For the driver: the member is this from now on. Gives the view the next topology if `hello` tells something else
+    /// than before.
+    pub fn publish(&self, view: View) {
+        let mut state = lock(&self.state);
+        let before = &state.view;
+        let is_same = (view.state, view.me, view.primary, view.term)
+            == (before.state, before.me, before.primary, before.term)
+            && (view.is_writable, view.is_quiescing) == (before.is_writable, before.is_quiescing)
+            && view.config == before.config;
+        let topology = before.topology + i64::from(!is_same);
+        state.view = Arc::new(View { topology, ..view });
+        let wakers = state.topology.take_reached(topology as u64);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// For the driver: how far the log is.
+    pub fn set_progress(&self, progress: Progress) {
+        lock(&self.state).progress = progress;
+    }
+
+    /// For the driver: the other members.
+    pub fn set_peers(&self, peers: Vec<PeerStatus>) {
+        lock(&self.state).peers = peers;
+    }
+
+    /// For the driver: everything up to commit `seq` has times up to `time`; the commit behind it has `next`.
+    pub fn set_times(&self, seq: CommitSeq, time: u64, next: u64) {
+        lock(&self.state).times = Times { seq: seq.0, time, next };
+        self.advance_cluster_time(to_time(time));
+    }
+
+    /// Whether this member accepts writes.
+    pub fn is_writable(&self) -> bool {
+        lock(&self.state).view.is_writable
+    }
+
+    /// Whether this member leads.
+    pub fn is_primary(&self) -> bool {
+        lock(&self.state).view.state == MemberState::Primary
+    }
+}
+
+fn wake(mut inbox: MutexGuard<'_, Inbox>) {
+    let waker = inbox.driver.take();
+    drop(inbox);
+    waker.into_iter().for_each(Waker::wake);
+}
+
+impl TicketSource for Member {
+    fn poll_ticket(&self, number: u64, waker: &Waker) -> Poll<Result<()>> {
+        let mut state = lock(&self.state);
+        if state.view.topology as u64 >= number {
+            return Poll::Ready(Ok(()));
+        }
+        state.topology.add(number, waker);
+        Poll::Pending
+    }
+}
