@@ -63,7 +63,8 @@ pub fn resume_builds(server: &Server, interrupted: &[InterruptedBuild]) {
                 .num("collection", build.collection.0)
                 .num("index", build.index.0)
                 .str("error", error.message());
-            let message = "Index build of an earlier primary was not resumed; the next primary resumes it";
+            let message =
+                "Index build of an earlier primary was not resumed; the next primary resumes it";
             log::warning("INDEX", 6_200_042, "-", message, attr);
         }
     }

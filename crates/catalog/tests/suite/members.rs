@@ -4,19 +4,23 @@
 
 use crate::common::*;
 use kauri_base::clock::{SeededRandom, SystemClock};
-use kauri_base::{Access, CollectionId, IndexId, RecordId};
+use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_bson::{Doc, DocBuf, shell_text};
 use kauri_catalog::{Catalog, Collection, Index};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_storage::replicated_log::{AppliedChange, AppliedKind};
 use kauri_storage::{
     Backend, CommitTicket, Committer, KeyGenerator, OpKind, StorageEngine, StorageError, WriteUnit,
 };
+use kauri_storage_log::{Options, PmLog};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 type Generators = BTreeMap<IndexId, (CollectionId, Arc<dyn KeyGenerator>)>;
+
+type Definitions = BTreeMap<CollectionId, u64>;
 
 /// Commits to the engine of a member: on a follower units without records only.
 pub struct Gate {
@@ -125,19 +129,44 @@ impl Gate {
         }
     }
 
-    fn read(&self, id: CollectionId, record: RecordId) -> Option<(kauri_base::CommitSeq, DocBuf)> {
+    fn read(&self, id: CollectionId, record: RecordId) -> Option<(CommitSeq, DocBuf)> {
         let store = self.engine.record_store(id)?;
-        let mut ru = self.engine.recovery_unit();
-        ru.enter();
-        match store.get(&*ru, record).unwrap() {
-            Access::Ready(found) => found.map(|found| (found.version, found.doc.to_buf())),
-            Access::WouldBlock(_) => panic!("this engine does not wait"),
+        read(&*self.engine, &*store, record).unwrap()
+    }
+}
+
+/// What outlives the process of a member.
+#[derive(Clone)]
+enum Disk {
+    /// The in-memory engine itself.
+    Memory(Arc<dyn StorageEngine>),
+    /// Of the engine with a log.
+    Log(Emulator),
+}
+
+impl Disk {
+    fn open(&self) -> (Arc<dyn StorageEngine>, Option<Arc<PmLog>>) {
+        match self {
+            Disk::Memory(engine) => (engine.clone(), None),
+            Disk::Log(disk) => {
+                let options = Options {
+                    segment_bytes: 64 << 10,
+                    cache_bytes: 256 << 10,
+                    read_threads: 0,
+                    sort_segments_min: 0,
+                    ..Options::default()
+                };
+                let log = Arc::new(PmLog::open(Arc::new(disk.clone()), options).unwrap());
+                (log.clone(), Some(log))
+            }
         }
     }
 }
 
 /// A member.
 pub struct Member {
+    disk: Disk,
+    log: Option<Arc<PmLog>>,
     pub gate: Arc<Gate>,
     opened: Opened,
     /// Indexes that this member began to build when it led.
@@ -154,24 +183,37 @@ impl Deref for Member {
 
 impl Member {
     pub fn new() -> Self {
-        let gate = Gate {
-            engine: engine(),
+        Member::open(Disk::Memory(engine()))
+    }
+
+    fn open(disk: Disk) -> Self {
+        let (engine, log) = disk.open();
+        let gate = Arc::new(Gate {
+            engine: engine.clone(),
             leads: AtomicBool::new(false),
             committed: Mutex::default(),
             indexes: Mutex::default(),
-        };
-        Member::open(Arc::new(gate))
-    }
-
-    fn open(gate: Arc<Gate>) -> Self {
+        });
         let random = Arc::new(SeededRandom::new(3));
         let clock = Arc::new(SystemClock::new());
-        let backend = Backend::new(gate.engine.clone(), gate.clone(), clock, random);
+        let backend = Backend::new(engine, gate.clone(), clock, random);
         let catalog = Catalog::open_member(&backend).unwrap();
-        let member =
-            Member { gate, opened: Opened::new(backend, catalog), begun: Mutex::default() };
+        let opened = Opened::new(backend, catalog);
+        let member = Member { disk, log, gate, opened, begun: Mutex::default() };
         member.attached();
         member
+    }
+
+    /// The process ends and starts again. An engine that is closed writes images of its indexes.
+    fn restarted(self, closes: bool) -> Self {
+        assert!(!self.gate.leads());
+        match self.log.as_ref().filter(|_| closes) {
+            Some(log) => log.close().unwrap(),
+            None => self.gate.engine.sync().unwrap(),
+        }
+        let disk = self.disk.clone();
+        drop(self);
+        Member::open(disk)
     }
 
     /// The engine knows the indexes that the catalog has attached.
@@ -183,12 +225,6 @@ impl Member {
                 indexes.insert(index.id, (collection.id, index.keys.clone()));
             }
         }
-    }
-
-    /// The process ends and starts again.
-    pub fn restart(&mut self) {
-        assert!(!self.gate.leads());
-        *self = Member::open(self.gate.clone());
     }
 
     pub fn leads(&self, leads: bool) {
@@ -218,11 +254,9 @@ impl Member {
     pub fn listing(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for collection in self.all_collections() {
-            let number = self.backend.engine().definition_number(collection.id).unwrap();
-            assert_eq!(collection.definition, number, "{}", collection.ns);
             let options = DocBuf::build(|out| collection.options.write(out));
             lines.push(format!(
-                "{} {:?} {} {} definition {number}",
+                "{} {:?} {} {}",
                 collection.ns,
                 collection.id,
                 kauri_catalog::dropped::uuid_text(&collection.uuid),
@@ -240,6 +274,17 @@ impl Member {
             }
         }
         lines
+    }
+
+    /// The number of each collection's definition; it begins anew with the process.
+    fn definitions(&self) -> Definitions {
+        let mut numbers = Definitions::new();
+        for collection in self.all_collections() {
+            let number = self.backend.engine().definition_number(collection.id).unwrap();
+            assert_eq!(collection.definition, number, "{}", collection.ns);
+            numbers.insert(collection.id, number);
+        }
+        numbers
     }
 
     /// Every index has the entries that the documents make, and the engine has no other indexes.
@@ -268,15 +313,29 @@ impl Member {
 
 /// A set of two members.
 pub struct Set {
-    pub members: [Member; 2],
+    members: Vec<Member>,
     pub leader: usize,
+    /// The numbers of the members' definitions when they were last compared.
+    definitions: Mutex<Vec<Definitions>>,
 }
 
 impl Set {
     pub fn new() -> Self {
-        let set = Set { members: [Member::new(), Member::new()], leader: 0 };
+        Set::of(vec![Member::new(), Member::new()])
+    }
+
+    /// The same with the engine that has a log.
+    pub fn on_logs() -> Self {
+        let log = || Member::open(Disk::Log(Emulator::new(EmulatorConfig::default())));
+        Set::of(vec![log(), log()])
+    }
+
+    fn of(members: Vec<Member>) -> Self {
+        let definitions = members.iter().map(Member::definitions).collect();
+        let set = Set { members, leader: 0, definitions: Mutex::new(definitions) };
         set.leader().leads(true);
         assert_eq!(set.leader().lead().unwrap(), []);
+        set.follow("at first");
         set
     }
 
@@ -288,11 +347,19 @@ impl Set {
         &self.members[1 - self.leader]
     }
 
+    pub fn restart_follower(&mut self, closes: bool) {
+        let follower = self.members.remove(1 - self.leader).restarted(closes);
+        self.members.insert(1 - self.leader, follower);
+        assert!(self.leader().gate.committed.lock().unwrap().is_empty(), "it has applied all");
+        *self.definitions.lock().unwrap() = self.members.iter().map(Member::definitions).collect();
+    }
+
     /// The follower applies all, and has the leader's definitions and complete indexes.
     pub fn follow(&self, context: &str) {
         self.follower().follow(self.leader());
         let (leader, follower) = (self.leader().listing(), self.follower().listing());
         assert!(leader == follower, "{context}: {leader:#?} {follower:#?}");
+        self.compare_definitions(context);
         self.leader().check_indexes(|index| index.ready, &format!("{context}: leader"));
         let begun = self.follower().begun.lock().unwrap();
         let is_due = |index: &Index| index.ready || !begun.contains(&index.id);
@@ -305,5 +372,17 @@ impl Set {
         self.leader().leads(false);
         self.leader = 1 - self.leader;
         self.leader().leads(true);
+    }
+
+    /// Definitions have changed as often on both members.
+    fn compare_definitions(&self, context: &str) {
+        let mut before = self.definitions.lock().unwrap();
+        let now: Vec<_> = self.members.iter().map(Member::definitions).collect();
+        let changes = |member: usize| -> Definitions {
+            let since = |id| before[member].get(id).copied().unwrap_or_default();
+            now[member].iter().map(|(id, number)| (*id, number - since(id))).collect()
+        };
+        assert_eq!(changes(self.leader), changes(1 - self.leader), "{context}");
+        *before = now;
     }
 }

@@ -14,7 +14,6 @@ use kauri_testkit::seeds::{each_seed, seeds};
 use std::sync::Arc;
 
 const STEPS: u64 = 250;
-const SEEDS: u64 = 120;
 
 /// An index build of the leader that goes on.
 struct Running {
@@ -34,9 +33,8 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
-        let (set, dice) = (Set::new(), Dice::new(seed));
-        Run { set, dice, builds: Vec::new(), interrupted: Vec::new(), next_id: 0 }
+    fn new(set: Set, seed: u64) -> Self {
+        Run { set, dice: Dice::new(seed), builds: Vec::new(), interrupted: Vec::new(), next_id: 0 }
     }
 
     /// One step; its name.
@@ -300,7 +298,8 @@ impl Run {
     }
 
     fn restart(&mut self) -> &'static str {
-        self.set.members[1 - self.set.leader].restart();
+        let closes = self.dice.percent(50);
+        self.set.restart_follower(closes);
         "restart the follower"
     }
 
@@ -333,10 +332,10 @@ impl Run {
     }
 }
 
-#[test]
-fn the_follower_has_what_the_leader_has() {
-    each_seed(seeds(SEEDS), |seed| {
-        let mut run = Run::new(seed);
+/// Runs this many seeds.
+fn run(set: fn() -> Set, many: u64) {
+    each_seed(seeds(many), |seed| {
+        let mut run = Run::new(set(), seed);
         let mut steps = Vec::new();
         for _ in 0..STEPS {
             steps.push(run.step());
@@ -344,4 +343,14 @@ fn the_follower_has_what_the_leader_has() {
             run.set.follow(&format!("KAURI_SEED={seed}, step {}: {last:?}", steps.len()));
         }
     });
+}
+
+#[test]
+fn the_follower_has_what_the_leader_has() {
+    run(Set::new, 100);
+}
+
+#[test]
+fn the_follower_has_what_the_leader_has_on_logs() {
+    run(Set::on_logs, 20);
 }
