@@ -17,7 +17,7 @@
 use super::*;
 use crate::build::IndexBuild;
 use crate::index::UnusableIndex;
-use kauri_storage::replicated_log::{AppliedChange, AppliedKind};
+use kauri_storage::{AppliedChange, AppliedKind};
 
 /// A unit's effect on the catalog.
 #[derive(Default)]

@@ -41,7 +41,7 @@ fn a_restarted_follower_has_the_definitions_and_goes_on() {
     let leader = set.leader();
     leader.create_collection(&mut leader.scope(), &ns("db.tmp"), temp, None).unwrap();
     set.follow("before the restart");
-    set.restart_follower(false);
+    set.restart_follower(End::Killed);
     set.follow("after the restart");
     assert!(set.follower().collection("db.tmp").is_some());
     let collection = set.follower().collection("db.a").unwrap();
@@ -136,7 +136,7 @@ fn a_document_that_cannot_be_indexed_fails_the_leaders_build_only() {
         let followed = set.follower().collection("db.a").unwrap();
         assert_eq!(entries(set.follower(), &followed.indexes[1]).len(), 1);
         if restarts {
-            set.restart_follower(false);
+            set.restart_follower(End::Killed);
         }
         let leader = set.leader();
         assert_eq!(

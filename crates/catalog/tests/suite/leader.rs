@@ -118,7 +118,7 @@ fn an_index_that_could_not_be_attached_is_dropped() {
     let specs = [spec(doc! { "a" => 1, "b" => 1 }, "ab")];
     leader.add_indexes(&mut leader.scope(), &collection, &specs).unwrap();
     set.follower().follow(set.leader());
-    set.restart_follower(false);
+    set.restart_follower(End::Killed);
     assert_eq!(set.follower().collection("db.a").unwrap().indexes.len(), 1);
     set.leader().leads(false);
     set.leader = 1;

@@ -1,6 +1,6 @@
-//! Two members of a replica set, of which one leads. The engine of the other one gets the records of the leader's
-//! units, with the keys that they have in its indexes, as an engine that applies a replicated log does it; its catalog
-//! is told of each unit.
+//! Two members of a replica set, of which one leads. The other one applies the leader's units, and its catalog is told of
+//! each. Engines with a log exchange frames. The in-memory engine gets the units' records, with the keys that they have
+//! in its indexes, as an engine with a log makes them.
 
 use crate::common::*;
 use kauri_base::clock::{SeededRandom, SystemClock};
@@ -8,9 +8,9 @@ use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_bson::{Doc, DocBuf, shell_text};
 use kauri_catalog::{Catalog, Collection, Index};
 use kauri_emulator::{Emulator, EmulatorConfig};
-use kauri_storage::replicated_log::{AppliedChange, AppliedKind};
 use kauri_storage::{
-    Backend, CommitTicket, Committer, KeyGenerator, OpKind, StorageEngine, StorageError, WriteUnit,
+    AppliedChange, AppliedKind, AppliedUnits, Backend, CommitTicket, Committer, KeyGenerator,
+    LogPosition, OpKind, ReplicatedLog, StorageEngine, StorageError, WriteUnit,
 };
 use kauri_storage_log::{Options, PmLog};
 use std::collections::BTreeMap;
@@ -26,7 +26,8 @@ type Definitions = BTreeMap<CollectionId, u64>;
 pub struct Gate {
     engine: Arc<dyn StorageEngine>,
     leads: AtomicBool,
-    /// Units with records that were committed here and not given to the other member yet.
+    collects: bool,
+    /// Units with records that were committed here and not given to the other member yet, if it collects them.
     committed: Mutex<Vec<WriteUnit<'static>>>,
     indexes: Mutex<Generators>,
 }
@@ -49,7 +50,7 @@ impl Committer for Gate {
         }
         let ticket = self.engine.commit(unit)?;
         self.note(unit);
-        if !is_local {
+        if !is_local && self.collects {
             self.committed.lock().unwrap().push(unit.to_static());
         }
         Ok(ticket)
@@ -191,6 +192,7 @@ impl Member {
         let gate = Arc::new(Gate {
             engine: engine.clone(),
             leads: AtomicBool::new(false),
+            collects: log.is_none(),
             committed: Mutex::default(),
             indexes: Mutex::default(),
         });
@@ -204,14 +206,17 @@ impl Member {
         member
     }
 
-    /// The process ends and starts again. An engine that is closed writes images of its indexes.
-    fn restarted(self, closes: bool) -> Self {
+    /// The process ends and starts again.
+    fn restarted(self, end: End) -> Self {
         assert!(!self.gate.leads());
-        match self.log.as_ref().filter(|_| closes) {
-            Some(log) => log.close().unwrap(),
-            None => self.gate.engine.sync().unwrap(),
+        let mut disk = self.disk.clone();
+        match (&self.log, &mut disk, end) {
+            (Some(log), _, End::Closed) => log.close().unwrap(),
+            (Some(_), Disk::Log(disk), End::Power(seed)) => {
+                *disk = disk.crash_seeded(disk.events(), seed);
+            }
+            _ => self.gate.engine.flush(),
         }
-        let disk = self.disk.clone();
         drop(self);
         Member::open(disk)
     }
@@ -229,6 +234,27 @@ impl Member {
 
     pub fn leads(&self, leads: bool) {
         self.gate.leads.store(leads, Ordering::Release);
+        let Some(log) = self.log() else { return };
+        match leads {
+            true => {
+                log.lead().unwrap();
+                self.close_frame(1);
+            }
+            false => log.follow(),
+        }
+    }
+
+    fn log(&self) -> Option<&dyn ReplicatedLog> {
+        self.log.as_ref().map(|log| log.replicated_log().unwrap())
+    }
+
+    /// Closes a frame, so many terms later.
+    fn close_frame(&self, later: u64) {
+        let log = self.log().unwrap();
+        let LogPosition { term, index } = log.frames().last;
+        let position = LogPosition { term: term + later, index: index + 1 };
+        log.close_frame(position, 1, &[]).unwrap();
+        log.commit_frames(position.index);
     }
 
     /// The units that this member has committed since this was last asked.
@@ -244,10 +270,25 @@ impl Member {
 
     /// Applies all units of the other member.
     pub fn follow(&self, leader: &Member) {
+        if let (Some(log), Some(of_leader)) = (self.log(), leader.log()) {
+            leader.close_frame(0);
+            return self.follow_log(log, of_leader);
+        }
         for unit in leader.take_units() {
             let changes = self.apply(&unit);
             self.applied(&mut self.scope(), &changes).unwrap();
         }
+    }
+
+    fn follow_log(&self, log: &dyn ReplicatedLog, leader: &dyn ReplicatedLog) {
+        let last = leader.frames().last.index;
+        for index in log.frames().last.index + 1..=last {
+            let (frame, records) = leader.read_frame(index).unwrap().unwrap();
+            log.append_frame(&frame, &records).unwrap();
+        }
+        log.commit_frames(last);
+        while log.apply_frame(&mut Applier(self)).unwrap().is_some() {}
+        assert_eq!(log.applied(), leader.frames().last);
     }
 
     /// All definitions, one a line.
@@ -311,6 +352,30 @@ impl Member {
     }
 }
 
+/// Tells the catalog of units.
+struct Applier<'m>(&'m Member);
+
+impl AppliedUnits for Applier<'_> {
+    fn applied(&mut self, _seq: CommitSeq, changes: &[AppliedChange]) -> Result<(), StorageError> {
+        let Applier(member) = self;
+        for change in changes.iter().filter(|c| c.kind == AppliedKind::StoreDropped) {
+            let mut indexes = member.gate.indexes.lock().unwrap();
+            indexes.retain(|_, (of, _)| *of != change.collection);
+        }
+        let applied = member.applied(&mut member.scope(), changes);
+        applied.map_err(|error| StorageError::Io(error.to_string()))
+    }
+}
+
+/// How the process of a member ends. An engine that is closed writes images of its indexes.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    Killed,
+    Closed,
+    /// By a power loss, after which the disk has what this seed says.
+    Power(u64),
+}
+
 /// A set of two members.
 pub struct Set {
     members: Vec<Member>,
@@ -326,8 +391,12 @@ impl Set {
 
     /// The same with the engine that has a log.
     pub fn on_logs() -> Self {
-        let log = || Member::open(Disk::Log(Emulator::new(EmulatorConfig::default())));
-        Set::of(vec![log(), log()])
+        let new = || {
+            let member = Member::open(Disk::Log(Emulator::new(EmulatorConfig::default())));
+            member.log().unwrap().begin_frames(LogPosition { term: 1, index: 1 }).unwrap();
+            member
+        };
+        Set::of(vec![new(), new()])
     }
 
     fn of(members: Vec<Member>) -> Self {
@@ -347,10 +416,10 @@ impl Set {
         &self.members[1 - self.leader]
     }
 
-    pub fn restart_follower(&mut self, closes: bool) {
-        let follower = self.members.remove(1 - self.leader).restarted(closes);
+    pub fn restart_follower(&mut self, end: End) {
+        let follower = self.members.remove(1 - self.leader).restarted(end);
         self.members.insert(1 - self.leader, follower);
-        assert!(self.leader().gate.committed.lock().unwrap().is_empty(), "it has applied all");
+        self.follower().follow(self.leader());
         *self.definitions.lock().unwrap() = self.members.iter().map(Member::definitions).collect();
     }
 

@@ -298,8 +298,9 @@ impl Run {
     }
 
     fn restart(&mut self) -> &'static str {
-        let closes = self.dice.percent(50);
-        self.set.restart_follower(closes);
+        let seed = self.dice.bits();
+        let end = *self.dice.pick(&[End::Killed, End::Closed, End::Power(seed)]).unwrap();
+        self.set.restart_follower(end);
         "restart the follower"
     }
 
@@ -339,6 +340,9 @@ fn run(set: fn() -> Set, many: u64) {
         let mut steps = Vec::new();
         for _ in 0..STEPS {
             steps.push(run.step());
+            if run.dice.percent(30) {
+                continue;
+            }
             let last = &steps[steps.len().saturating_sub(5)..];
             run.set.follow(&format!("KAURI_SEED={seed}, step {}: {last:?}", steps.len()));
         }
