@@ -65,7 +65,8 @@ pub const ACCEPTED: &[Accepted] = &[
         "*",
         &["$clusterTime", "$configTime", "$topologyTime", "$replData", "$configServerState"],
         Takes::Any,
-        "times and states of a cluster: a standalone server has none to compare them with",
+        "times and states of a cluster: a standalone server has none to compare them with. A member of a set reads \
+         $clusterTime",
     ),
     accepted(
         "*",

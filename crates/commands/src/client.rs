@@ -22,6 +22,8 @@ pub struct Client {
     pub hello_ok: bool,
     /// In an exhaust: the request, and the id of the reply that was sent last.
     pub exhaust_reply_id: Option<(i32, i32)>,
+    /// The topology's counter that the last `hello` has told.
+    pub hello_topology: i64,
     /// The place for its operations.
     pub seat: Arc<Seat>,
     /// The cursors that were opened on it.

@@ -1,15 +1,34 @@
 //! The arguments of every command: sessions, time limits, read and write concerns, API version.
 
-use crate::invocation::WriteConcern;
+use crate::read_concern::ReadConcern;
 use crate::registry::Command;
-use crate::{read_concern, write_concern};
-use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
+use crate::write_concern::WriteConcern;
+use crate::{cluster_time, read_concern, read_preference, write_concern};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, Timestamp, bail};
 use kauri_bson::{Doc, Elem, Type, Value};
 use std::time::Duration;
 
-/// Reads the generic arguments of a command.
-pub fn read(command: &Command, body: Doc<'_>, op: &mut OperationContext) -> Result<WriteConcern> {
-    let mut concern = WriteConcern::default();
+/// What a command asks of the set that this server may be a member of.
+#[derive(Default)]
+pub struct Concerns {
+    /// What a write waits for.
+    pub write: WriteConcern,
+    /// What a read may see.
+    pub read: ReadConcern,
+    /// Whether a secondary may answer.
+    pub secondary_ok: bool,
+    /// `$clusterTime`, on a member of a set.
+    pub cluster_time: Option<Timestamp>,
+}
+
+/// Reads the generic arguments of a command. `is_member`: this server is a member of a set.
+pub fn read(
+    command: &Command,
+    body: Doc<'_>,
+    op: &mut OperationContext,
+    is_member: bool,
+) -> Result<Concerns> {
+    let mut concerns = Concerns::default();
     let mut api_version = None;
     let mut api_strict = false;
     let (mut autocommit, mut start_transaction) = (None, None);
@@ -23,13 +42,16 @@ pub fn read(command: &Command, body: Doc<'_>, op: &mut OperationContext) -> Resu
                     op.set_deadline(limit);
                 }
             }
-            "$readPreference" => check_read_preference(elem)?,
+            "$readPreference" => concerns.secondary_ok = read_preference::parse(elem)?,
+            "$clusterTime" if is_member => {
+                concerns.cluster_time = Some(cluster_time::parse(elem)?);
+            }
             "lsid" => op.lsid = Some(session_id(elem)?),
             "txnNumber" => op.txn_number = Some(txn_number(elem)?),
             "autocommit" => autocommit = Some(flag(elem)?),
             "startTransaction" => start_transaction = Some(flag(elem)?),
-            "readConcern" => read_concern::check(command, elem)?,
-            "writeConcern" => concern = write_concern::read(command, elem)?,
+            "readConcern" => concerns.read = read_concern::read(command, elem, is_member)?,
+            "writeConcern" => concerns.write = write_concern::read(command, elem, is_member)?,
             "apiVersion" => match elem.value().lossy() {
                 Value::String(version) => api_version = Some(version.into_owned()),
                 _ => return Err(wrong_type("apiVersion", elem, "string")),
@@ -45,22 +67,19 @@ pub fn read(command: &Command, body: Doc<'_>, op: &mut OperationContext) -> Resu
         }
     }
     check_api(command, body, api_version.as_deref(), api_strict)?;
-    if let Some(number) = op.txn_number {
-        check_txn_number(op.lsid, number)?;
-    }
-    if autocommit.is_some() {
+    if autocommit.is_some() && op.txn_number.is_none() {
         bail!(
             InvalidOptions,
             "'autocommit' field requires a transaction number to also be specified"
         );
     }
-    if start_transaction.is_some() {
+    if start_transaction.is_some() && autocommit.is_none() {
         bail!(
             InvalidOptions,
             "'startTransaction' field requires 'autocommit' field to also be specified"
         );
     }
-    Ok(concern)
+    Ok(concerns)
 }
 
 /// `txnNumber` of this element.
@@ -71,13 +90,19 @@ pub fn txn_number(elem: Elem<'_>) -> Result<i64> {
     }
 }
 
-/// Fails unless a session may number its writes here. A standalone server keeps no numbers.
-pub fn check_txn_number(lsid: Option<[u8; 16]>, number: i64) -> Result<()> {
+/// Fails unless a session may number its writes here. No server keeps numbers yet.
+pub fn check_txn_number(lsid: Option<[u8; 16]>, number: i64, is_member: bool) -> Result<()> {
     if lsid.is_none() {
         bail!(InvalidOptions, "Transaction number requires a session ID to also be specified");
     }
     if number < 0 {
         bail!(InvalidOptions, "Transaction number cannot be negative");
+    }
+    if is_member {
+        bail!(
+            IllegalOperation,
+            "Retryable writes and transactions are not supported on replica sets yet; connect with retryWrites=false"
+        );
     }
     bail!(
         IllegalOperation,
@@ -89,27 +114,6 @@ fn flag(elem: Elem<'_>) -> Result<bool> {
     match elem.value() {
         Value::Bool(flag) => Ok(flag),
         _ => Err(wrong_type(elem.key(), elem, "bool")),
-    }
-}
-
-/// Modes of `$readPreference`. On one server all mean the same.
-const READ_MODES: &[&str] =
-    &["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"];
-
-/// Fails if this is no read preference. Each one is met: the server is the one to choose.
-pub fn check_read_preference(elem: Elem<'_>) -> Result<()> {
-    let Value::Document(preference) = elem.value() else {
-        return Err(wrong_type("$readPreference", elem, "object"));
-    };
-    let Some(mode) = preference.as_doc().get("mode") else { return Ok(()) };
-    match mode.value().lossy() {
-        Value::String(mode) if READ_MODES.contains(&&*mode) => Ok(()),
-        Value::String(mode) => bail!(
-            FailedToParse,
-            "Could not parse $readPreference mode '{mode}'. Only the modes '{}' are supported.",
-            READ_MODES.join("', '")
-        ),
-        _ => Err(wrong_type("$readPreference.mode", mode, "string")),
     }
 }
 

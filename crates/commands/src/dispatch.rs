@@ -10,13 +10,14 @@ use crate::cluster_parameters;
 use crate::concerns;
 use crate::fail_command;
 use crate::fsync_lock::Writer;
-use crate::invocation::{Invocation, Sequence, WriteConcernW};
+use crate::invocation::{Invocation, Sequence};
 use crate::ops::{Entered, Entering};
 use crate::profiling::PROFILE_COLLECTION;
 use crate::registry::{self, Access, Command, Definitions, OpCounter};
 use crate::report::{self, Ended};
 use crate::server::Server;
-use crate::{express, time_limit};
+use crate::write_concern::WriteConcernW;
+use crate::{cluster_time, express, set_reads, set_reply, time_limit};
 use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
 use kauri_base::work::MemoryAccount;
@@ -27,6 +28,7 @@ use kauri_storage::Operation;
 use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext, WorkerHandle};
 use kauri_wire::{
     Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal, opcode,
+    query_flags,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -41,6 +43,8 @@ struct Form {
     header: Header,
     /// OP_QUERY, answered by OP_REPLY.
     legacy: bool,
+    /// The flag of OP_QUERY by which a secondary may answer.
+    secondary_ok: bool,
     checksum: bool,
     no_reply: bool,
     /// The compressor of the request, and its length on the wire.
@@ -66,7 +70,7 @@ pub async fn handle(
     let mut unpacked = Vec::new();
     let (form, message) = match unpack(request, &mut unpacked) {
         Ok(parts) => parts,
-        Err(error) => return refuse(&cx, request, &error, reply),
+        Err(error) => return refuse(server, &cx, request, &error, reply),
     };
     count_request(server, &mut cx, form, request.len());
     let (db, body, sequences) = match &message {
@@ -75,7 +79,7 @@ pub async fn handle(
             Some(db) => (Some(db), query.command(), Vec::new()),
             None => {
                 log_end(&cx, "Unsupported OP_QUERY on a collection");
-                return refuse_legacy_query(form, reply);
+                return refuse_legacy_query(server, form, reply);
             }
         },
         Message::Legacy(op) => {
@@ -129,6 +133,7 @@ fn unpack<'m>(request: &'m [u8], unpacked: &'m mut Vec<u8>) -> Result<(Form, Mes
     let mut form = Form {
         header,
         legacy: false,
+        secondary_ok: false,
         checksum: false,
         no_reply: false,
         compressed: None,
@@ -152,7 +157,10 @@ fn unpack<'m>(request: &'m [u8], unpacked: &'m mut Vec<u8>) -> Result<(Form, Mes
             form.no_reply = msg.is_fire_and_forget();
             form.exhaust_allowed = msg.allows_exhaust();
         }
-        Message::Query(_) => form.legacy = true,
+        Message::Query(query) => {
+            form.legacy = true;
+            form.secondary_ok = query.flags & query_flags::SECONDARY_OK != 0;
+        }
         _ => {}
     }
     Ok((form, message))
@@ -170,7 +178,13 @@ fn log_end(cx: &RequestContext<'_>, why: &str) {
 }
 
 /// A message that cannot be parsed: answered if it can be, else the connection ends.
-fn refuse(cx: &RequestContext<'_>, request: &[u8], error: &Error, reply: &mut ReplyBuf) -> Outcome {
+fn refuse(
+    server: &Server,
+    cx: &RequestContext<'_>,
+    request: &[u8],
+    error: &Error,
+    reply: &mut ReplyBuf,
+) -> Outcome {
     let answered = |header: &Header| matches!(header.op_code, opcode::MSG | opcode::QUERY);
     let header = Header::parse(request).filter(answered);
     let (Some(header), false) = (header, is_connection_fatal(error)) else {
@@ -180,6 +194,7 @@ fn refuse(cx: &RequestContext<'_>, request: &[u8], error: &Error, reply: &mut Re
     let form = Form {
         header,
         legacy: header.op_code == opcode::QUERY,
+        secondary_ok: false,
         checksum: false,
         no_reply: header.op_code == opcode::MSG
             && kauri_wire::flags_of(request) & flags::MORE_TO_COME != 0,
@@ -192,14 +207,14 @@ fn refuse(cx: &RequestContext<'_>, request: &[u8], error: &Error, reply: &mut Re
     let (_, open) = begin_reply(form, form.header.request_id, reply.buffer());
     {
         let mut writer = DocWriter::new(reply.buffer());
-        write_error(&mut writer, error);
+        write_error(&mut writer, server, error);
     }
-    finish_reply(open, form, reply);
+    finish_reply(server, open, form, reply);
     Outcome::Reply
 }
 
 /// OP_QUERY on anything but commands is gone since 6.0.
-fn refuse_legacy_query(form: Form, reply: &mut ReplyBuf) -> Outcome {
+fn refuse_legacy_query(server: &Server, form: Form, reply: &mut ReplyBuf) -> Outcome {
     let error = Error::new(
         ErrorCode::from_number(5739101),
         "OP_QUERY is no longer supported. The client driver may require an upgrade.",
@@ -211,7 +226,7 @@ fn refuse_legacy_query(form: Form, reply: &mut ReplyBuf) -> Outcome {
         writer.put("code", error.code().number());
         writer.put("ok", 0.0);
     }
-    finish_reply(open, form, reply);
+    finish_reply(server, open, form, reply);
     Outcome::ReplyThenClose
 }
 
@@ -233,7 +248,12 @@ fn begin_reply(form: Form, response_to: i32, out: &mut Vec<u8>) -> (i32, Open) {
 
 /// Completes the message. A message that is too long is replaced by an error. Returns the difference that
 /// compression makes, if it was compressed.
-fn finish_reply(open: Open, form: Form, reply: &mut ReplyBuf) -> Option<CompressedReply> {
+fn finish_reply(
+    server: &Server,
+    open: Open,
+    form: Form,
+    reply: &mut ReplyBuf,
+) -> Option<CompressedReply> {
     let out = reply.buffer();
     let done = match open {
         Open::Msg(writer) => writer.finish(out),
@@ -244,7 +264,7 @@ fn finish_reply(open: Open, form: Form, reply: &mut ReplyBuf) -> Option<Compress
         let (_, open) = begin_reply(form, form.header.request_id, out);
         {
             let mut writer = DocWriter::new(out);
-            write_error(&mut writer, &error);
+            write_error(&mut writer, server, &error);
         }
         let _ = match open {
             Open::Msg(writer) => writer.finish(out),
@@ -261,7 +281,7 @@ fn finish_reply(open: Open, form: Form, reply: &mut ReplyBuf) -> Option<Compress
 }
 
 /// `{ok: 0, errmsg, code, codeName, …}`.
-pub fn write_error(out: &mut DocWriter<'_>, error: &Error) {
+fn write_error(out: &mut DocWriter<'_>, server: &Server, error: &Error) {
     if !error.labels().is_empty() {
         let mut labels = out.array("errorLabels");
         error.labels().iter().for_each(|label| labels.push(label.as_ref()));
@@ -273,6 +293,8 @@ pub fn write_error(out: &mut DocWriter<'_>, error: &Error) {
     if let Some(extra) = error.extra().and_then(|e| Doc::from_bytes(e).ok()) {
         out.put_all(extra);
     }
+    set_reply::put_topology_version(out, server, error.code());
+    set_reply::put_times(out, server);
 }
 
 async fn run(
@@ -297,6 +319,7 @@ async fn run(
         let writer = DocWriter::new(reply.buffer());
         let parsed = parse(db, body, &sequences);
         let mut failed = None;
+        let mut is_numbered = false;
         match parsed {
             Err(error) => failed = Some((error, writer, None)),
             Ok((db, body, sequences)) => {
@@ -319,6 +342,9 @@ async fn run(
                     db,
                     write_concern: Default::default(),
                     write_concern_error: None,
+                    read_concern: Default::default(),
+                    secondary_ok: form.secondary_ok,
+                    labels_are_given: false,
                     exhaust_allowed: form.exhaust_allowed && !form.legacy,
                     in_exhaust: before.is_some(),
                     figures: Default::default(),
@@ -336,6 +362,7 @@ async fn run(
                 after.close = invocation.close_after;
                 after.unacknowledged = invocation.write_concern.w == WriteConcernW::None
                     && invocation.command.is_some_and(|command| command.unacknowledged);
+                is_numbered = invocation.op.txn_number.is_some() && !invocation.labels_are_given;
                 let name = invocation.name;
                 let protocol = if form.legacy { "op_query" } else { "op_msg" };
                 let error = result.as_ref().err();
@@ -347,12 +374,20 @@ async fn run(
                     // Whoever waits all the same learns nothing of what became of the write.
                     invocation.reply.clear();
                 }
+                let out = &mut invocation.reply;
                 match result {
-                    Err(_) if after.unacknowledged => invocation.reply.put("ok", 1.0),
-                    Ok(Injected::No) if invocation.int_ok => invocation.reply.put("ok", 1),
-                    Ok(Injected::No) => invocation.reply.put("ok", 1.0),
                     Ok(Injected::CloseConnection) => return Outcome::Close,
-                    Err(error) => failed = Some((error, invocation.reply, Some(name))),
+                    Err(error) if !after.unacknowledged => {
+                        failed = Some((error, invocation.reply, Some(name)));
+                    }
+                    _ => {
+                        if invocation.int_ok {
+                            out.put("ok", 1);
+                        } else {
+                            out.put("ok", 1.0);
+                        }
+                        set_reply::put_times(out, server);
+                    }
                 }
             }
         }
@@ -360,7 +395,7 @@ async fn run(
             server.counters.asserts_user.fetch_add(1, Ordering::Relaxed);
             log_failure(session.id, name, &error);
             writer.clear();
-            write_error(&mut writer, &error);
+            write_error(&mut writer, server, &set_reply::labelled(error, is_numbered));
             after.more_to_come = false;
         }
     }
@@ -401,7 +436,7 @@ fn conclude(
         let grown = reply.buffer().capacity().saturating_sub(after.memory_at_start);
         reply.count_in(account.split_off(grown));
     }
-    let compressed = finish_reply(open, form, reply);
+    let compressed = finish_reply(server, open, form, reply);
     let bytes = compressed.as_ref().map_or(reply.total_len(), |sent| sent.plain);
     if let Some(sent) = compressed {
         count_reply(server, cx.worker, sent);
@@ -548,7 +583,13 @@ async fn run_command(
         return Ok(Injected::No);
     }
     count(server, command);
-    invocation.write_concern = concerns::read(command, invocation.body, &mut invocation.op)?;
+    let is_member = server.member.is_some();
+    let concerns = concerns::read(command, invocation.body, &mut invocation.op, is_member)?;
+    if let Some(time) = concerns.cluster_time {
+        cluster_time::accept(server, time)?;
+    }
+    (invocation.write_concern, invocation.read_concern) = (concerns.write, concerns.read);
+    invocation.secondary_ok |= concerns.secondary_ok;
     limit_by_default(invocation, command).await?;
     fail_command::lift_limit(server, &invocation.op);
     let injected = fail_command::before(server, invocation, command.name).await?;
@@ -556,6 +597,9 @@ async fn run_command(
         return outcome;
     }
     fail_command::check_time(server, &invocation.op)?;
+    if let Some(number) = invocation.op.txn_number {
+        concerns::check_txn_number(invocation.op.lsid, number, is_member)?;
+    }
     if let Some(id) = invocation.op.lsid {
         server.sessions.touch(id, server.clock.monotonic())?;
     }
@@ -634,12 +678,16 @@ fn names_profile(ns: &str) -> bool {
 
 /// Runs the command, and ends within its account what has begun there.
 async fn run_whole(invocation: &mut Invocation<'_>, command: &'static Command) -> Result<()> {
+    let was_primary = set_reads::begin(invocation).await?;
     let mut result = run_or_replan(invocation, command).await;
     if result.is_err() && invocation.op.check_for_interrupt().is_ok() {
         // The reason may be something that another has written.
         result = invocation.wait_for_commit(None).await.and(result);
     }
     invocation.op.scope().close();
+    if result.is_ok() {
+        result = set_reads::end(invocation, was_primary).await;
+    }
     if let Some(plan) = invocation.figures.plan.take() {
         invocation.server.counters.count_plan(&plan);
         // They are told of when the operation has ended.
@@ -694,7 +742,7 @@ const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
 async fn wait_for_admission(invocation: &Invocation<'_>, command: &Command) -> Result<()> {
     let server = invocation.server;
     let mut until = None;
-    while let Some(why) = admit(server, command, invocation.asked())? {
+    while let Some(why) = admit(server, command, invocation.asked(), invocation.secondary_ok)? {
         if why == Wait::Memory {
             let now = server.clock.monotonic();
             let until = *until.get_or_insert_with(|| {
@@ -764,7 +812,12 @@ pub(crate) fn settle(
     reply: &mut ReplyBuf,
     result: Result<()>,
 ) -> Outcome {
-    if let Err(error) = result {
+    if let Err(error) = &result
+        && server.member.is_some()
+    {
+        // The write is done. What becomes of it in the set is not known.
+        express::put_error(server, reply, error);
+    } else if let Err(error) = result {
         server.counters.asserts_user.fetch_add(1, Ordering::Relaxed);
         if let Some(entry) = express::entry_of(request) {
             server.counters.commands.count_failure(entry.number);
@@ -772,7 +825,7 @@ pub(crate) fn settle(
         if !reply.clear() {
             return Outcome::Close;
         }
-        return refuse(cx, request, &error, reply);
+        return refuse(server, cx, request, &error, reply);
     }
     report::express(server, cx, request, reply);
     Outcome::Reply

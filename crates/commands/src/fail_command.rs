@@ -5,7 +5,7 @@
 use crate::dispatch::Injected;
 use crate::invocation::Invocation;
 use crate::server::Server;
-use crate::write_concern;
+use crate::{set_reply, write_wait};
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use std::borrow::Cow;
@@ -17,7 +17,8 @@ pub struct Injection {
     error: Option<Error>,
     close: bool,
     write_concern_error: Option<DocBuf>,
-    labels: Vec<String>,
+    /// The labels that the test gives; without, the server gives them.
+    labels: Option<Vec<String>>,
 }
 
 impl Injection {
@@ -33,13 +34,31 @@ impl Injection {
     pub fn after(&self, invocation: &mut Invocation<'_>) {
         if let Some(error) = &self.write_concern_error {
             invocation.reply.put("writeConcernError", error);
-            if !self.labels.is_empty() {
-                let mut labels = invocation.reply.array("errorLabels");
-                self.labels.iter().for_each(|l| labels.push(l));
+            let code = error.as_doc().value("code").to_i64_saturating().unwrap_or(0);
+            let code = ErrorCode::from_number(i32::try_from(code).unwrap_or(0));
+            match &self.labels {
+                Some(labels) => put_labels(invocation, labels),
+                None => put_own_label(invocation, code),
             }
-        } else if let Some(error) = &invocation.write_concern_error {
-            write_concern::put_error(&mut invocation.reply, error);
+            set_reply::put_topology_version(&mut invocation.reply, invocation.server, code);
+        } else if let Some(error) = invocation.write_concern_error.take() {
+            put_own_label(invocation, error.code());
+            write_wait::put_error(&mut invocation.reply, invocation.server, &error);
         }
+    }
+}
+
+fn put_labels(invocation: &mut Invocation<'_>, labels: &[String]) {
+    if !labels.is_empty() {
+        let mut out = invocation.reply.array("errorLabels");
+        labels.iter().for_each(|label| out.push(label));
+    }
+}
+
+/// The label that the server gives to an error of this code.
+fn put_own_label(invocation: &mut Invocation<'_>, code: ErrorCode) {
+    if invocation.op.txn_number.is_some() && set_reply::is_retryable(code) {
+        invocation.reply.array("errorLabels").push(set_reply::RETRYABLE);
     }
 }
 
@@ -89,12 +108,17 @@ pub fn check_time(server: &Server, op: &OperationContext) -> Result<()> {
 
 /// Looks whether the failpoint applies to the command of this name, and waits if that is what it asks. The
 /// command need not be one that there is.
-pub async fn before(server: &Server, invocation: &Invocation<'_>, name: &str) -> Result<Injection> {
+pub async fn before(
+    server: &Server,
+    invocation: &mut Invocation<'_>,
+    name: &str,
+) -> Result<Injection> {
     if !server.fail_points.any_active() {
         return Ok(Injection::default());
     }
     let random = || server.random.next_u64() as f64 / u64::MAX as f64;
-    let applies = |data: &[u8]| applies(data, invocation, name);
+    let asking = &*invocation;
+    let applies = |data: &[u8]| applies(data, asking, name);
     let Some(data) = server.fail_points.fire("failCommand", random, applies) else {
         return Ok(Injection::default());
     };
@@ -107,8 +131,9 @@ pub async fn before(server: &Server, invocation: &Invocation<'_>, name: &str) ->
     let mut injection =
         Injection { close: data.value("closeConnection").truthy(), ..Default::default() };
     if let Value::Array(labels) = data.value("errorLabels") {
-        injection.labels =
-            labels.iter().filter_map(|l| l.value().as_str().map(str::to_owned)).collect();
+        let labels = labels.iter().filter_map(|l| l.value().as_str().map(str::to_owned));
+        injection.labels = Some(labels.collect());
+        invocation.labels_are_given = true;
     }
     let code = data.value("errorCode");
     if code.is_number() {
@@ -118,7 +143,7 @@ pub async fn before(server: &Server, invocation: &Invocation<'_>, name: &str) ->
         if let Value::Document(extra) = data.value("errorExtraInfo") {
             error = error.with_extra(extra.into_buf().into_vec());
         }
-        for label in &injection.labels {
+        for label in injection.labels.iter().flatten() {
             error = error.with_label(label.clone());
         }
         injection.error = Some(error);

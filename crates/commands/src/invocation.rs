@@ -1,17 +1,19 @@
 //! A running command: the parts of the request, the client, and the reply.
 
 use crate::client::Client;
+use crate::read_concern::ReadConcern;
 use crate::registry::{Asked, Command};
 use crate::report::Figures;
 use crate::server::Server;
-use crate::write_concern;
+use crate::write_concern::WriteConcern;
+use crate::write_wait;
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocWriter, Elem, Value};
 use kauri_catalog::Namespace;
 use kauri_query::exec::QueryEnv;
 use kauri_query::pipeline::views::Found;
 use kauri_query::write::WriteOutcome;
-use kauri_storage::{CommitTicket, Durability, Operation};
+use kauri_storage::{CommitTicket, Operation};
 use kauri_transport::{SessionInfo, WorkerHandle};
 use std::sync::Arc;
 
@@ -21,43 +23,6 @@ pub struct Sequence<'a> {
     pub field: &'a str,
     /// The documents.
     pub docs: Vec<Doc<'a>>,
-}
-
-/// What a write waits for before it is acknowledged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WriteConcernW {
-    /// No acknowledgement at all (`w: 0`).
-    None,
-    /// This many members; 1 is this one.
-    Members(i64),
-    /// `majority`.
-    Majority,
-}
-
-/// A parsed write concern.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WriteConcern {
-    /// Number of members.
-    pub w: WriteConcernW,
-    /// Whether the journal (here: the log) must be durable.
-    pub journal: bool,
-}
-
-impl Default for WriteConcern {
-    fn default() -> Self {
-        WriteConcern { w: WriteConcernW::Members(1), journal: false }
-    }
-}
-
-impl WriteConcern {
-    /// The durability that this member's log must reach before the acknowledgement.
-    pub fn durability(self) -> Durability {
-        if self.journal || self.w == WriteConcernW::Majority {
-            Durability::Durable
-        } else {
-            Durability::Written
-        }
-    }
 }
 
 /// See the module's head.
@@ -88,6 +53,12 @@ pub struct Invocation<'a> {
     pub write_concern: WriteConcern,
     /// Why what the write concern asks for was not waited for.
     pub write_concern_error: Option<Error>,
+    /// The read concern.
+    pub read_concern: ReadConcern,
+    /// Whether a secondary may answer.
+    pub secondary_ok: bool,
+    /// Whether a failpoint has given the labels of the error.
+    pub labels_are_given: bool,
     /// Whether the client asked for the exhaust protocol.
     pub exhaust_allowed: bool,
     /// Whether this is a further reply of an exhaust: the request has been answered before.
@@ -210,8 +181,11 @@ impl<'a> Invocation<'a> {
             body,
             sequences: Vec::new(),
             db,
-            write_concern: self.write_concern,
+            write_concern: self.write_concern.clone(),
             write_concern_error: None,
+            read_concern: self.read_concern,
+            secondary_ok: self.secondary_ok,
+            labels_are_given: false,
             exhaust_allowed: false,
             in_exhaust: false,
             figures: Figures::default(),
@@ -233,8 +207,8 @@ impl<'a> Invocation<'a> {
         result.map(|()| commit)
     }
 
-    /// Waits for what the write concern asks of the local log. The command is done with data. One that is to end
-    /// waits no longer, and its reply says so (`writeConcernError`).
+    /// Waits for what the write concern asks of the local log, or of the set. The command is done with data. One that
+    /// is to end waits no longer, and its reply says so (`writeConcernError`).
     pub async fn wait_for_commit(&mut self, ticket: Option<CommitTicket>) -> Result<()> {
         if let Some(part) = &mut self.part {
             part.commit = ticket.or(part.commit.take());
@@ -242,7 +216,13 @@ impl<'a> Invocation<'a> {
         }
         #[cfg(feature = "lock-experiment")]
         self.op.release_lock();
-        let Some(ticket) = write_concern::awaited(self.server, self.write_concern, ticket) else {
+        let server = self.server;
+        if let Some(member) = &server.member {
+            let commit = ticket.map(|ticket| ticket.seq);
+            self.write_concern_error = write_wait::wait_for_set(self, member, commit).await.err();
+            return Ok(());
+        }
+        let Some(ticket) = write_wait::awaited(server, &self.write_concern, ticket) else {
             return Ok(());
         };
         self.worker.want_tick_end();

@@ -1,5 +1,5 @@
 //! `readConcern`: which data a read may see. A standalone server supports `local` only, and the levels that are
-//! equal to it there.
+//! equal to it there. A member of a set supports all but `snapshot`.
 
 use crate::concerns::wrong_type;
 use crate::registry::{Command, ReadLevels};
@@ -9,12 +9,34 @@ use kauri_bson::{Doc, Elem, Value};
 const PROVENANCES: &[&str] =
     &["clientSupplied", "implicitDefault", "customDefault", "getLastErrorDefaults"];
 
-/// Fails if the command, or this server, does not support the level.
-pub fn check(command: &Command, elem: Elem<'_>) -> Result<()> {
+/// What a read on a member of a set promises of the data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Level {
+    /// Whatever the member has (`local`, `available`).
+    #[default]
+    Local,
+    /// It is kept by the set.
+    Majority,
+    /// The same, and there is nothing newer.
+    Linearizable,
+}
+
+/// A parsed read concern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadConcern {
+    /// The level.
+    pub level: Level,
+    /// The read sees everything up to this time (`afterClusterTime`).
+    pub after: Option<Timestamp>,
+}
+
+/// Reads a read concern; fails if the command, or this server, does not support it.
+pub fn read(command: &Command, elem: Elem<'_>, is_member: bool) -> Result<ReadConcern> {
     let value = elem.value();
     if value.is_nullish() {
-        return Ok(());
+        return Ok(ReadConcern::default());
     }
+    let mut parsed = ReadConcern::default();
     let Value::Document(concern) = value else {
         return Err(wrong_type("readConcern", elem, "object"));
     };
@@ -24,8 +46,19 @@ pub fn check(command: &Command, elem: Elem<'_>) -> Result<()> {
         match field.key() {
             "level" => {}
             "afterClusterTime" => {
-                if timestamp(field)? == Timestamp::default() {
+                let time = timestamp(field)?;
+                if time == Timestamp::default() {
                     bail!(InvalidOptions, "afterClusterTime cannot be a null timestamp");
+                }
+                if is_member && !matches!(level.as_deref(), None | Some("local" | "majority")) {
+                    bail!(
+                        InvalidOptions,
+                        "afterClusterTime field can be set only if level is equal to majority, local, or snapshot"
+                    );
+                }
+                if is_member {
+                    parsed.after = Some(time);
+                    continue;
                 }
                 bail!(
                     IllegalOperation,
@@ -45,6 +78,10 @@ pub fn check(command: &Command, elem: Elem<'_>) -> Result<()> {
                     );
                 }
             }
+            "afterOpTime" if is_member => bail!(
+                CommandNotSupported,
+                "readConcern afterOpTime is for servers of a cluster; use afterClusterTime"
+            ),
             "afterOpTime" => bail!(
                 IllegalOperation,
                 "Cannot specify readConcern afterOpTime on a server that is not a replica set member"
@@ -54,10 +91,15 @@ pub fn check(command: &Command, elem: Elem<'_>) -> Result<()> {
             other => bail!(40415, "BSON field 'readConcern.{other}' is an unknown field."),
         }
     }
-    match level.as_deref() {
-        Some(level) => check_level(command, level),
-        None => Ok(()),
+    if let Some(level) = level.as_deref() {
+        check_level(command, level, is_member)?;
+        parsed.level = match level {
+            "majority" => Level::Majority,
+            "linearizable" => Level::Linearizable,
+            _ => Level::Local,
+        };
     }
+    Ok(parsed)
 }
 
 fn level(concern: Doc<'_>) -> Result<Option<String>> {
@@ -69,7 +111,7 @@ fn level(concern: Doc<'_>) -> Result<Option<String>> {
     }
 }
 
-fn check_level(command: &Command, level: &str) -> Result<()> {
+fn check_level(command: &Command, level: &str, is_member: bool) -> Result<()> {
     let refuse = |what: &str| {
         bail!(
             InvalidOptions,
@@ -85,7 +127,7 @@ fn check_level(command: &Command, level: &str) -> Result<()> {
             ReadLevels::AllButSnapshot if level == "snapshot" => refuse("read concern snapshot"),
             _ if matches!(level, "available" | "majority") => Ok(()),
             ReadLevels::AllByRequest => Ok(()),
-            _ => refuse_outside_replica_set(),
+            _ => check_available(level, is_member),
         },
         other => bail!(
             BadValue,
@@ -94,9 +136,13 @@ fn check_level(command: &Command, level: &str) -> Result<()> {
     }
 }
 
-/// The error for a level that only members of replica sets have.
-pub fn refuse_outside_replica_set() -> Result<()> {
-    bail!(NotAReplicaSet, "node needs to be a replica set member to use read concern")
+/// Fails if this server does not have a level that only members of replica sets may have.
+pub fn check_available(level: &str, is_member: bool) -> Result<()> {
+    match (is_member, level) {
+        (true, "linearizable") => Ok(()),
+        (true, _) => bail!(CommandNotSupported, "read concern {level} is not supported"),
+        _ => bail!(NotAReplicaSet, "node needs to be a replica set member to use read concern"),
+    }
 }
 
 fn timestamp(field: Elem<'_>) -> Result<Timestamp> {

@@ -59,12 +59,19 @@ pub enum Role {
     Primary = 2,
     Secondary = 4,
     Arbiter = 8,
+    /// A member that serves no data for now.
+    Recovering = 16,
 }
 
 impl Roles {
     /// Everywhere.
-    pub const ALL: Roles =
-        Roles::of(&[Role::Standalone, Role::Primary, Role::Secondary, Role::Arbiter]);
+    pub const ALL: Roles = Roles::of(&[
+        Role::Standalone,
+        Role::Primary,
+        Role::Secondary,
+        Role::Arbiter,
+        Role::Recovering,
+    ]);
     /// Roles with data.
     pub const WITH_DATA: Roles = Roles::of(&[Role::Standalone, Role::Primary, Role::Secondary]);
     /// Roles that accept writes.
@@ -177,6 +184,10 @@ pub struct Command {
     pub in_transaction: bool,
     /// The roles that it runs on.
     pub roles: Roles,
+    /// Whether it reads on a secondary whatever the read preference is.
+    pub reads_anywhere: bool,
+    /// Whether it is for members of a set alone, so that `listCommands` leaves it out.
+    pub is_internal: bool,
     /// The privileges that a request needs.
     pub privileges: fn(Asked<'_>) -> Vec<Privilege>,
     /// The read concerns that it takes.
@@ -233,6 +244,8 @@ impl Command {
             needs_no_login: false,
             in_transaction: false,
             roles: Roles::ALL,
+            reads_anywhere: false,
+            is_internal: false,
             privileges: |_| Vec::new(),
             read_levels: ReadLevels::Local,
             write_concern: false,

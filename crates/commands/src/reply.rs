@@ -143,6 +143,7 @@ pub async fn open_cursor(
             examined: figures.plan.as_ref().map_or((0, 0), Cursor::examined_by),
             returned: batch.docs,
             batches: 1,
+            read_level: invocation.read_concern.level,
             created_ms: server.clock.unix_ms(),
             single_batch: false,
             account: invocation.op.account().clone(),

@@ -16,6 +16,7 @@ use kauri_base::{Clock, RandomSource, Result, limits};
 use kauri_bson::{DocBuf, DocWriter, Value};
 use kauri_catalog::{Catalog, OperationUsage};
 pub use kauri_machine::{Machine, ProcessMemory};
+use kauri_member::{Member, MemberState};
 use kauri_query::exec::Totals;
 pub use kauri_query::plan::PlanCache;
 use kauri_storage::Backend;
@@ -52,6 +53,9 @@ pub struct StartInfo {
     /// The machine.
     pub machine: Machine,
 }
+
+/// Whether a `host:port` is this server. May look names up, and so blocks for a while.
+pub type HostProbe = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Reads the memory use of the process.
 pub type MemoryProbe = Box<dyn Fn() -> ProcessMemory + Send + Sync>;
@@ -98,6 +102,10 @@ pub struct Server {
     pub profiling: Profiling,
     /// The profiler.
     pub profiler: Profiler,
+    /// The member of a replica set that this server is (`--replSet`).
+    pub member: Option<Arc<Member>>,
+    /// Tells which host of a set's configuration this server is.
+    pub is_self: HostProbe,
     /// The start of the server.
     pub start: StartInfo,
     /// Reads the memory use of the process.
@@ -237,7 +245,19 @@ impl Server {
 
     /// The role of this server.
     pub fn role(&self) -> Role {
-        Role::Standalone
+        let Some(member) = &self.member else { return Role::Standalone };
+        match member.standing() {
+            (MemberState::Primary, true) => Role::Primary,
+            // A new primary has not applied everything yet.
+            (MemberState::Primary, false) | (MemberState::Secondary, _) => Role::Secondary,
+            (MemberState::Arbiter, _) => Role::Arbiter,
+            _ => Role::Recovering,
+        }
+    }
+
+    /// Whether this server makes changes of its own accord.
+    pub fn accepts_writes(&self) -> bool {
+        matches!(self.role(), Role::Standalone | Role::Primary)
     }
 
     /// Most bytes of a batch of a cursor that goes on: as MongoDB's, and less where memory is limited, since a reply is

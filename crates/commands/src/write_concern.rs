@@ -2,19 +2,99 @@
 
 use crate::args::Args;
 use crate::concerns::wrong_type;
-use crate::invocation::{WriteConcern, WriteConcernW};
 use crate::read_concern::check_provenance;
 use crate::registry::Command;
-use crate::server::Server;
-use kauri_base::{Error, Result, Ticket, bail};
+use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocWriter, Elem, Value};
-use kauri_storage::{CommitTicket, Durability};
+use kauri_member::WriteMode;
+use kauri_storage::Durability;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Most members that `w` may name.
 const MEMBERS_MAX: i64 = 50;
 
-/// Reads a write concern; fails if the command accepts none, or this server cannot satisfy it.
-pub fn read(command: &Command, elem: Elem<'_>) -> Result<WriteConcern> {
+/// The members that a write waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WriteConcernW {
+    /// No acknowledgement at all (`w: 0`).
+    None,
+    /// This many members; 1 is this one.
+    Members(i64),
+    /// `majority`.
+    Majority,
+    /// Members with these tags.
+    Mode(Arc<WriteMode>),
+}
+
+/// A parsed write concern.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WriteConcern {
+    /// Number of members.
+    pub w: WriteConcernW,
+    /// Whether the journal (here: the log) must be durable.
+    pub journal: bool,
+    /// How long a write waits for other members; `None` for no limit.
+    pub timeout: Option<Duration>,
+    /// Whether the client has given `w`.
+    pub has_w: bool,
+}
+
+impl Default for WriteConcern {
+    fn default() -> Self {
+        WriteConcern { w: WriteConcernW::Members(1), journal: false, timeout: None, has_w: false }
+    }
+}
+
+impl WriteConcern {
+    /// That of a majority, whatever the client's default.
+    pub fn majority() -> WriteConcern {
+        WriteConcern { w: WriteConcernW::Majority, has_w: true, ..WriteConcern::default() }
+    }
+
+    /// The durability that this member's log must reach before the acknowledgement.
+    pub fn durability(&self) -> Durability {
+        if self.journal || self.w == WriteConcernW::Majority {
+            Durability::Durable
+        } else {
+            Durability::Written
+        }
+    }
+
+    /// Takes from the default what the client has not given.
+    pub fn complete(&mut self, default: &WriteConcern) {
+        if !self.has_w {
+            self.w = default.w.clone();
+            self.journal |= default.journal;
+            self.timeout = self.timeout.or(default.timeout);
+        }
+    }
+
+    /// Writes its document.
+    pub fn write(&self, out: &mut DocWriter<'_>) {
+        match &self.w {
+            WriteConcernW::None => out.put("w", 0),
+            WriteConcernW::Members(members) => out.put("w", *members as i32),
+            WriteConcernW::Majority => out.put("w", "majority"),
+            WriteConcernW::Mode(mode) => match &**mode {
+                WriteMode::Named(name) => out.put("w", name),
+                WriteMode::Tags(tags) => {
+                    let mut out = out.document("w");
+                    tags.iter().for_each(|(tag, count)| out.put(tag, *count));
+                }
+            },
+        }
+        if self.journal {
+            out.put("j", true);
+        }
+        out.put("wtimeout", self.timeout.map_or(0, |time| time.as_millis() as i32));
+    }
+}
+
+/// Reads a write concern; fails if the command accepts none, or no server of this kind can satisfy it. `is_member`:
+/// this server is a member of a set.
+pub fn read(command: &Command, elem: Elem<'_>, is_member: bool) -> Result<WriteConcern> {
     let value = elem.value();
     if value.is_nullish() {
         return Ok(WriteConcern::default());
@@ -22,47 +102,26 @@ pub fn read(command: &Command, elem: Elem<'_>) -> Result<WriteConcern> {
     let Value::Document(doc) = value else {
         return Err(wrong_type("writeConcern", elem, "object"));
     };
-    let concern = parse(doc.as_doc())?;
+    let concern = parse(doc.as_doc(), is_member)?;
     if !command.write_concern {
         bail!(InvalidOptions, "Command does not support writeConcern");
     }
     Ok(concern)
 }
 
-/// What a write waits for before it is acknowledged; `None` if that is so already. `commit`: what it has written.
-///
-/// Everything that the command may have read must survive a power loss, not only its writes: a duplicate, or a
-/// document that needed no change, as in MongoDB.
-pub fn awaited(
-    server: &Server,
-    concern: WriteConcern,
-    commit: Option<CommitTicket>,
-) -> Option<Ticket> {
-    let durability = concern.durability();
-    let seen = match durability {
-        Durability::Durable => server.backend.engine().newest(),
-        Durability::Written => None,
-    };
-    seen.or(commit)?.ticket(durability).cloned()
-}
-
-/// Writes the error of a write that was interrupted while it waited: it is done, and not acknowledged.
-pub fn put_error(out: &mut DocWriter<'_>, error: &Error) {
-    let mut out = out.document("writeConcernError");
-    out.put("code", error.code().number());
-    out.put("codeName", error.code().name());
-    out.put("errmsg", error.message());
-}
-
-fn parse(doc: Doc<'_>) -> Result<WriteConcern> {
+/// Parses the document of a write concern.
+pub fn parse(doc: Doc<'_>, is_member: bool) -> Result<WriteConcern> {
     let mut concern = WriteConcern::default();
     let mut fsync = false;
     for field in doc {
         match field.key() {
-            "w" => concern.w = members(field)?,
+            "w" => {
+                concern.w = members(field, is_member)?;
+                concern.has_w = true;
+            }
             "j" => concern.journal = flag(field)?,
             "fsync" => fsync = flag(field)?,
-            "wtimeout" | "wtimeoutMS" => check_timeout(field)?,
+            "wtimeout" | "wtimeoutMS" => concern.timeout = timeout(field)?,
             "provenance" => check_provenance("writeConcern", field)?,
             "getLastError" | "wElectionId" | "wOpTime" => {}
             other => bail!(40415, "BSON field 'writeConcern.{other}' is an unknown field."),
@@ -96,22 +155,26 @@ fn flag(field: Elem<'_>) -> Result<bool> {
 }
 
 /// A value that is not a number counts as no timeout.
-fn check_timeout(field: Elem<'_>) -> Result<()> {
+fn timeout(field: Elem<'_>) -> Result<Option<Duration>> {
     match field.value().to_i64_saturating() {
         Some(ms) if ms > i64::from(i32::MAX) => {
             bail!(FailedToParse, "wtimeout must be a 32-bit integer, but found {ms}")
         }
-        _ => Ok(()),
+        Some(ms) if ms > 0 => Ok(Some(Duration::from_millis(ms as u64))),
+        _ => Ok(None),
     }
 }
 
-fn members(field: Elem<'_>) -> Result<WriteConcernW> {
+fn members(field: Elem<'_>, is_member: bool) -> Result<WriteConcernW> {
+    let named = |name: &str| WriteConcernW::Mode(Arc::new(WriteMode::Named(name.to_owned())));
     match (field.value().lossy(), field.as_doc()) {
         (Value::String(mode), _) if mode == "majority" => Ok(WriteConcernW::Majority),
+        (Value::String(mode), _) if is_member => Ok(named(&mode)),
         (Value::String(mode), _) => Err(not_replicated(&mode)),
+        (Value::Null | Value::Undefined, _) if is_member => Ok(named("")),
         (Value::Null | Value::Undefined, _) => Err(not_replicated("")),
-        (Value::Document(_), Some(tags)) => tagged(tags),
-        (value, _) if value.is_number() => number(field, &value),
+        (Value::Document(_), Some(tags)) => tagged(tags, is_member),
+        (value, _) if value.is_number() => number(field, &value, is_member),
         _ => bail!(
             FailedToParse,
             "w has to be a number, string, or object; found: {}",
@@ -126,11 +189,12 @@ fn not_replicated(mode: &str) -> kauri_base::Error {
     ))
 }
 
-fn number(field: Elem<'_>, value: &Value<'_>) -> Result<WriteConcernW> {
+fn number(field: Elem<'_>, value: &Value<'_>, is_member: bool) -> Result<WriteConcernW> {
     let members = if value.is_nan() { -1 } else { Args::new("writeConcern").long(field)? };
     match members {
         0 => Ok(WriteConcernW::None),
         1 => Ok(WriteConcernW::Members(1)),
+        2..=MEMBERS_MAX if is_member => Ok(WriteConcernW::Members(members)),
         2..=MEMBERS_MAX => bail!(BadValue, "cannot use 'w' > 1 when a host is not replicated"),
         _ => bail!(
             FailedToParse,
@@ -140,19 +204,27 @@ fn number(field: Elem<'_>, value: &Value<'_>) -> Result<WriteConcernW> {
     }
 }
 
-/// Tags and how many members of each: a server that has no tags has nothing to wait for.
-fn tagged(tags: Doc<'_>) -> Result<WriteConcernW> {
+/// Tags and how many of their values: a server without tags has nothing to wait for.
+fn tagged(tags: Doc<'_>, is_member: bool) -> Result<WriteConcernW> {
     if tags.is_empty() {
         bail!(FailedToParse, "tagged write concern requires tags");
     }
+    let mut counts = BTreeMap::new();
     for tag in tags {
-        if !tag.ty().is_number() {
+        let Some(count) = tag.value().to_i64_saturating().filter(|_| tag.ty().is_number()) else {
             bail!(
                 FailedToParse,
                 "tags must be a single level document with only number values; found: {}",
                 tag.ty().alias()
             );
+        };
+        if counts.len() as i64 == MEMBERS_MAX {
+            bail!(FailedToParse, "tagged write concern has more than {MEMBERS_MAX} tags");
         }
+        counts.insert(tag.key().to_owned(), count.clamp(0, MEMBERS_MAX + 1) as i32);
     }
-    Ok(WriteConcernW::Members(1))
+    match is_member {
+        true => Ok(WriteConcernW::Mode(Arc::new(WriteMode::Tags(counts)))),
+        false => Ok(WriteConcernW::Members(1)),
+    }
 }

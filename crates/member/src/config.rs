@@ -1,7 +1,24 @@
 //! The set's configuration: the document of `rs.conf()`.
+//!
+//! - `parse`: reads and writes the document; checks each field by itself.
+//! - `check`: what members need of each other, and what a reconfiguration may change.
+//!
+//! Errors have MongoDB's messages. The commands choose the codes: `replSetInitiate` has one code for everything.
 
-use kauri_bson::DocBuf;
+mod check;
+mod parse;
+
+pub use check::{WriteMode, default_port};
+
+use kauri_bson::{DocBuf, doc};
 use std::collections::BTreeMap;
+
+/// Members at most.
+pub const MEMBERS_MAX: usize = 50;
+/// Members that vote, at most.
+pub const VOTERS_MAX: usize = 7;
+/// The greatest version.
+pub const VERSION_MAX: i64 = i32::MAX as i64;
 
 /// A set's configuration.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,9 +59,28 @@ pub struct MemberConfig {
 }
 
 impl MemberConfig {
+    /// A member with data and the defaults of every field.
+    pub fn new(id: u8, host: &str) -> MemberConfig {
+        MemberConfig {
+            id,
+            host: host.to_owned(),
+            is_arbiter: false,
+            is_hidden: false,
+            priority: 1.0,
+            tags: BTreeMap::new(),
+            delay_secs: 0,
+            votes: 1,
+        }
+    }
+
     /// The member's number in consensus, which has no member 0.
     pub fn number(&self) -> u64 {
         u64::from(self.id) + 1
+    }
+
+    /// Whether it votes.
+    pub fn is_voter(&self) -> bool {
+        self.votes > 0
     }
 }
 
@@ -69,4 +105,60 @@ pub struct Settings {
     pub write_concern_defaults: DocBuf,
     /// The set's id.
     pub set_id: [u8; 12],
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            heartbeat_interval_ms: 250,
+            heartbeat_timeout_secs: 10,
+            election_timeout_ms: 1000,
+            catch_up_timeout_ms: -1,
+            catch_up_takeover_delay_ms: 30_000,
+            is_chaining_allowed: true,
+            modes: BTreeMap::new(),
+            write_concern_defaults: doc! { "w" => 1, "wtimeout" => 0 },
+            set_id: [0; 12],
+        }
+    }
+}
+
+impl SetConfig {
+    /// The set of this member alone, as `rs.initiate()` without an argument begins it.
+    pub fn alone(name: &str, host: &str, set_id: [u8; 12]) -> SetConfig {
+        SetConfig {
+            name: name.to_owned(),
+            version: 1,
+            term: 0,
+            members: vec![MemberConfig::new(0, host)],
+            settings: Settings { set_id, ..Settings::default() },
+            majority_is_durable: true,
+        }
+    }
+
+    /// Number of members that vote.
+    pub fn voters(&self) -> usize {
+        self.members.iter().filter(|member| member.is_voter()).count()
+    }
+
+    /// Number of members that vote and have data.
+    pub fn writable_voters(&self) -> usize {
+        self.members.iter().filter(|member| member.is_voter() && !member.is_arbiter).count()
+    }
+
+    /// Number of votes that make a majority.
+    pub fn majority(&self) -> usize {
+        self.voters() / 2 + 1
+    }
+
+    /// Number of arbiters.
+    pub fn arbiters(&self) -> usize {
+        self.members.iter().filter(|member| member.is_arbiter).count()
+    }
+
+    /// Whether the write concern of a write that names none is `majority`: the members with data make one even if
+    /// one of them is missing, or there is no arbiter.
+    pub fn default_is_majority(&self) -> bool {
+        self.arbiters() == 0 || self.writable_voters() > self.majority()
+    }
 }

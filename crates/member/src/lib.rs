@@ -18,6 +18,7 @@ pub mod config;
 pub mod member;
 pub mod view;
 
-pub use config::{MemberConfig, SetConfig, Settings};
+pub use acks::Concern;
+pub use config::{MemberConfig, SetConfig, Settings, WriteMode};
 pub use member::{Answer, Member, Request};
 pub use view::{MemberState, PeerStatus, Progress, View};

@@ -12,7 +12,7 @@ use kauri_base::{CommitSeq, Error, ErrorCode, Result, Ticket, Timestamp};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -150,7 +150,14 @@ pub struct Member {
     inbox: Mutex<Inbox>,
     /// The newest time that anybody has told of.
     cluster_time: AtomicU64,
+    /// The view's state, and whether writes are accepted, for a look without the lock.
+    standing: AtomicU32,
+    /// When the process ends, in milliseconds since 1970; 0 unless it is about to.
+    quiesce_ends_ms: AtomicI64,
 }
+
+/// The bit of [`Member::standing`] of a member that accepts writes. The bits below are the state.
+const WRITABLE: u32 = 1 << 8;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -180,6 +187,8 @@ impl Member {
             state: Mutex::new(state),
             inbox: Mutex::default(),
             cluster_time: AtomicU64::new(0),
+            standing: AtomicU32::new(MemberState::Startup as u32),
+            quiesce_ends_ms: AtomicI64::new(0),
         })
     }
 
@@ -226,6 +235,14 @@ impl Member {
     /// The newest time that anybody in the set has told of: `$clusterTime`.
     pub fn cluster_time(&self) -> Timestamp {
         to_time(self.cluster_time.load(Ordering::Relaxed))
+    }
+
+    /// `operationTime` and `$clusterTime` of a reply, when `visible` is the newest commit; `None` before the set has
+    /// begun.
+    pub fn times_of_reply(&self, visible: CommitSeq) -> Option<(Timestamp, Timestamp)> {
+        let operation = to_number(self.operation_time(visible));
+        let before = self.cluster_time.fetch_max(operation, Ordering::Relaxed);
+        (operation != 0).then(|| (to_time(operation), to_time(operation.max(before))))
     }
 
     /// Somebody tells of this time. The caller has checked that it is not too far ahead of the clock.
@@ -286,8 +303,14 @@ impl Member {
     /// For the driver: the member is this from now on. Gives the view the next topology if `hello` tells something else
     /// than before.
     pub fn publish(&self, view: View) {
-        let mut state = lock(&self.state);
+        self.publish_to(lock(&self.state), view);
+    }
+
+    fn publish_to(&self, mut state: MutexGuard<'_, State>, mut view: View) {
         let before = &state.view;
+        view.is_quiescing |= self.quiesce_ends().is_some();
+        let writable = if view.is_writable { WRITABLE } else { 0 };
+        self.standing.store(view.state as u32 | writable, Ordering::Release);
         let is_same = (view.state, view.me, view.primary, view.term)
             == (before.state, before.me, before.primary, before.term)
             && (view.is_writable, view.is_quiescing) == (before.is_writable, before.is_quiescing)
@@ -297,6 +320,19 @@ impl Member {
         let wakers = state.topology.take_reached(topology as u64);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The process ends at this time, in milliseconds since 1970: the member wants no new work.
+    pub fn quiesce(&self, ends_ms: i64) {
+        let state = lock(&self.state);
+        self.quiesce_ends_ms.store(ends_ms.max(1), Ordering::Release);
+        let view = (*state.view).clone();
+        self.publish_to(state, view);
+    }
+
+    /// When the process ends, once [`Member::quiesce`] has told.
+    pub fn quiesce_ends(&self) -> Option<i64> {
+        Some(self.quiesce_ends_ms.load(Ordering::Acquire)).filter(|ends| *ends != 0)
     }
 
     /// For the driver: how far the log is.
@@ -315,14 +351,20 @@ impl Member {
         self.advance_cluster_time(to_time(time));
     }
 
+    /// The state of the view, and whether writes are accepted. Cheap.
+    pub fn standing(&self) -> (MemberState, bool) {
+        let standing = self.standing.load(Ordering::Acquire);
+        (MemberState::from_number(standing & (WRITABLE - 1)), standing & WRITABLE != 0)
+    }
+
     /// Whether this member accepts writes.
     pub fn is_writable(&self) -> bool {
-        lock(&self.state).view.is_writable
+        self.standing().1
     }
 
     /// Whether this member leads.
     pub fn is_primary(&self) -> bool {
-        lock(&self.state).view.state == MemberState::Primary
+        self.standing().0 == MemberState::Primary
     }
 }
 
@@ -340,5 +382,38 @@ impl TicketSource for Member {
         }
         state.topology.add(number, waker);
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_of_another_kind_has_the_next_topology() {
+        let member = Member::new("rs0");
+        assert_eq!(member.standing(), (MemberState::Startup, false));
+        let primary = View { state: MemberState::Primary, is_writable: true, ..View::default() };
+        member.publish(primary.clone());
+        assert_eq!(member.standing(), (MemberState::Primary, true));
+        assert_eq!(member.view().topology, 1);
+        member.publish(primary.clone());
+        assert_eq!(member.view().topology, 1, "it is the same");
+        member.quiesce(5);
+        assert!(member.view().is_quiescing && member.view().topology == 2);
+        member.publish(primary);
+        assert!(member.view().is_quiescing, "the driver does not end it");
+    }
+
+    #[test]
+    fn times_of_replies_begin_with_the_set_and_never_fall_behind() {
+        let member = Member::new("rs0");
+        assert_eq!(member.times_of_reply(CommitSeq(9)), None);
+        let time = |seconds, increment| Timestamp { seconds, increment };
+        member.set_times(CommitSeq(4), to_number(time(10, 3)), to_number(time(11, 1)));
+        assert_eq!(member.times_of_reply(CommitSeq(4)), Some((time(10, 3), time(10, 3))));
+        assert_eq!(member.times_of_reply(CommitSeq(6)), Some((time(11, 2), time(11, 2))));
+        member.advance_cluster_time(time(20, 1));
+        assert_eq!(member.times_of_reply(CommitSeq(4)), Some((time(10, 3), time(20, 1))));
     }
 }

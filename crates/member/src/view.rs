@@ -30,6 +30,22 @@ pub enum MemberState {
 }
 
 impl MemberState {
+    /// The state of this number; `Unknown` of any other.
+    pub fn from_number(number: u32) -> MemberState {
+        match number {
+            0 => MemberState::Startup,
+            1 => MemberState::Primary,
+            2 => MemberState::Secondary,
+            3 => MemberState::Recovering,
+            5 => MemberState::Startup2,
+            7 => MemberState::Arbiter,
+            8 => MemberState::Down,
+            9 => MemberState::Rollback,
+            10 => MemberState::Removed,
+            _ => MemberState::Unknown,
+        }
+    }
+
     /// `stateStr`.
     pub fn name(self) -> &'static str {
         match self {

@@ -110,11 +110,18 @@ fn serve(options: Options) -> Result<()> {
     #[cfg(feature = "lock-experiment")]
     server.locks.set_up(&server.parameters)?;
     engine.start_maintenance()?;
-    prepare(&server)?;
+    // On a member these collections are the set's.
+    if server.member.is_none() {
+        prepare(&server)?;
+    }
     let all = executor.clone();
     memory.on_freed(move || all.give_back_memory(crate::allocator::give_back_own));
     let flushed = engine.storage.clone();
     executor.on_tick_end(Arc::new(move || flushed.flush()));
+    if let Some(member) = &server.member {
+        let watch = crate::set::commit_watch(member.clone(), engine.storage.clone());
+        executor.on_tick_end(Arc::new(watch));
+    }
     let connections_max = options.number("net.maxIncomingConnections", 65_536) as usize;
     let service = Arc::new(CommandService::new(server.clone()));
     let manager = SessionManager::with_limiter(executor.clone(), service, connections_max, limiter);
@@ -133,6 +140,9 @@ fn serve(options: Options) -> Result<()> {
 
     let grace = stopped.recv().ok().flatten().unwrap_or(SHUTDOWN_GRACE);
     log::info("CONTROL", 23138, CTX, "Shutting down", Attr::new().num("exitCode", 0));
+    if let Some(member) = &server.member {
+        member.quiesce(server.clock.unix_ms() + grace.as_millis() as i64);
+    }
     server.stopping.store(true, Ordering::Release);
     server.catalog.end_builds();
     transports.iter_mut().for_each(|transport| transport.shutdown());
@@ -282,6 +292,8 @@ fn assemble(
         rotate_log: Box::new(move |comment| log.rotate(comment)),
         fsync_lock: Default::default(),
         auto_compact: Default::default(),
+        member: crate::set::member(options),
+        is_self: crate::set::host_probe(port),
         slow_ms: AtomicI64::new(options.number("operationProfiling.slowOpThresholdMs", 100) as i64),
         stopping: Default::default(),
     }))

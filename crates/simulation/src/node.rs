@@ -187,6 +187,8 @@ fn assemble(engine: Arc<dyn StorageEngine>, dice: &Dice) -> Result<Server> {
         rotate_log: Box::new(|_| Ok(())),
         fsync_lock: Default::default(),
         auto_compact: Default::default(),
+        member: None,
+        is_self: Arc::new(|_| false),
         slow_ms: AtomicI64::new(i64::MAX),
         stopping: Default::default(),
     })

@@ -7,7 +7,7 @@ use crate::store::Store;
 use crate::unit::LogUnit;
 use kauri_base::sync::Arc;
 use kauri_base::sync::atomic::Ordering;
-use kauri_base::{CollectionId, IndexId};
+use kauri_base::{CollectionId, CommitSeq, IndexId};
 use kauri_bson::DocWriter;
 use kauri_medium::Directory;
 use kauri_storage::{
@@ -127,6 +127,10 @@ impl StorageEngine for PmLog {
 
     fn newest(&self) -> Option<CommitTicket> {
         Some(self.core.acks.tickets(self.core.visible().0))
+    }
+
+    fn visible(&self) -> CommitSeq {
+        self.core.visible()
     }
 
     fn flush(&self) {

@@ -107,6 +107,11 @@ pub trait StorageEngine: Send + Sync {
         None
     }
 
+    /// The newest commit that readers see, without a ticket. For members of replica sets.
+    fn visible(&self) -> CommitSeq {
+        self.newest().map_or(CommitSeq(0), |newest| newest.seq)
+    }
+
     /// Writes everything committed so far to the operating system, so that it survives the process, or leaves that
     /// to a thread that does it already: a commit's ticket reports completion. Called at the end of a worker's
     /// tick; one call serves all commits before it. Must be quick without work.

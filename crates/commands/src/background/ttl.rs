@@ -37,7 +37,8 @@ pub async fn run(server: Arc<Server>, worker: WorkerHandle) {
             continue;
         }
         last = now;
-        if server.parameters.flag("ttlMonitorEnabled") {
+        // Secondaries have the deletes of the primary.
+        if server.accepts_writes() && server.parameters.flag("ttlMonitorEnabled") {
             pass(&server, || worker.want_tick_end()).await;
         }
     }

@@ -163,7 +163,7 @@ pub fn prepare(
         check_api(request.stages)?;
     }
     let mut pipeline = pipeline::parse::parse(request.stages, &parse_cx)?;
-    request.check_stages(&pipeline)?;
+    request.check_stages(&pipeline, invocation.server.member.is_some())?;
     let mut collection: Option<Arc<Collection>> = None;
     let own_views = pipeline.stages.first().is_some_and(|stage| stage.constraints().own_views);
     if own_views {
@@ -326,7 +326,7 @@ impl<'a> AggregateRequest<'a> {
 
     /// Checks that the stages go with the read concern and the API version, and that this server
     /// has the read concern.
-    fn check_stages(&self, pipeline: &Pipeline) -> Result<()> {
+    fn check_stages(&self, pipeline: &Pipeline, is_member: bool) -> Result<()> {
         let level = self.read_concern.as_deref().unwrap_or("local");
         let of_replica_sets = matches!(level, "linearizable" | "snapshot");
         for stage in &pipeline.stages {
@@ -351,7 +351,7 @@ impl<'a> AggregateRequest<'a> {
             }
         }
         if of_replica_sets {
-            crate::read_concern::refuse_outside_replica_set()?;
+            crate::read_concern::check_available(level, is_member)?;
         }
         Ok(())
     }

@@ -7,8 +7,9 @@
 
 use crate::args::{self, Args};
 use crate::cluster_parameters::{DEFAULT_MAX_TIME, READ_OPERATIONS, TIME, store, stored};
-use crate::invocation::{Invocation, WriteConcern, WriteConcernW};
+use crate::invocation::Invocation;
 use crate::registry::{Command, Run, Target};
+use crate::write_concern::WriteConcern;
 use kauri_base::{Error, ErrorCode, Result, Timestamp, bail};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value, doc, shell_value};
 use kauri_catalog::OperationKind;
@@ -213,7 +214,7 @@ fn set<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let catalog = invocation.server.catalog.clone();
         let ticket = store(&mut invocation.op, &catalog, parameter.name, value).await?;
         // As MongoDB has it, whatever the client's default.
-        invocation.write_concern = WriteConcern { w: WriteConcernW::Majority, journal: true };
+        invocation.write_concern = WriteConcern::majority();
         invocation.wait_for_commit(Some(ticket)).await
     })
 }

@@ -24,6 +24,7 @@ pub const COMMAND: Command = Command {
     replans: true,
     has_default_limit: true,
     aliases: &["dbhash"],
+    reads_anywhere: true,
     ..Command::read("dbHash", "returns hashes of collections", run)
 };
 

@@ -26,6 +26,7 @@ pub const COMMAND: Command = Command {
     kind: OperationKind::GetMore,
     op_counter: OpCounter::GetMore,
     has_plan: true,
+    reads_anywhere: true,
     ..Command::read("getMore", "retrieves more results from an existing cursor", run)
 };
 
@@ -75,6 +76,7 @@ async fn answer(
     request: &Request,
 ) -> Result<()> {
     let server = invocation.server;
+    invocation.read_concern.level = cursor.read_level;
     let until = match cursor.tailing {
         Tailing::AwaitData => {
             let wait = request.wait.unwrap_or(AWAIT_DATA_DEFAULT);

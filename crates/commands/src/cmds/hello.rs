@@ -1,14 +1,16 @@
 //! `hello`, and its old name `isMaster`: the role and capabilities of the server.
 
+use super::repl_set::describe;
 use super::session_ids;
 use crate::args::Args;
 use crate::client::Client;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Report, Run};
-use crate::server::MAX_WIRE_VERSION;
+use crate::server::{MAX_WIRE_VERSION, Server};
 use kauri_base::log::{self, Attr};
-use kauri_base::{Error, Result, bail, limits};
-use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
+use kauri_base::{Error, ErrorCode, Result, bail, limits};
+use kauri_bson::{Doc, DocWriter, Elem, Type, Value, doc};
+use kauri_member::View;
 use kauri_wire::Compressor;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -32,43 +34,64 @@ pub const IS_MASTER: Command = Command {
     ..Command::new("isMaster", "the old name of hello", run)
 };
 
-/// The topology of a standalone server never changes.
-const TOPOLOGY_COUNTER: i64 = 0;
-
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let request = Request::parse(invocation)?;
-        if let Some(wait_ms) = request.max_await_ms
-            && !request.is_stale
-        {
-            // A standalone server's topology never changes: all there is to do is to wait.
-            let stopping = &invocation.server.stopping;
-            let mut waited = pin!(invocation.worker.sleep(Duration::from_millis(wait_ms)));
-            // The task is also woken when the client has gone, and when the server is to stop.
-            poll_fn(|cx| {
-                if stopping.load(Ordering::Relaxed) || invocation.op.check_for_interrupt().is_err()
-                {
-                    return Poll::Ready(());
-                }
-                waited.as_mut().poll(cx)
-            })
-            .await;
-            invocation.op.check_for_interrupt()?;
+        if let (Some(wait_ms), Some(known)) = (request.max_await_ms, request.known) {
+            wait_for_news(invocation, Duration::from_millis(wait_ms), known).await?;
         }
-        let stopping = invocation.server.stopping.load(Ordering::Relaxed);
+        let server = invocation.server;
+        let view = server.member.as_ref().map(|member| member.view());
+        if view.as_ref().is_some_and(|view| view.is_quiescing) {
+            return Err(quiesces(server));
+        }
+        let stopping = server.stopping.load(Ordering::Relaxed);
         let waits = request.max_await_ms.is_some();
         invocation.more_to_come = waits && invocation.exhaust_allowed && !stopping;
-        write(invocation, &request);
+        invocation.client.hello_topology = view.as_ref().map_or(0, |view| view.topology);
+        write(invocation, &request, view.as_deref());
         Ok(())
     })
+}
+
+/// Waits until the topology has a higher counter than this, the time is over, or the server is to stop.
+async fn wait_for_news(invocation: &Invocation<'_>, time: Duration, known: i64) -> Result<()> {
+    // A standalone server's topology never changes: all there is to do is to wait.
+    let news = invocation.server.member.as_ref().map(|member| member.topology_after(known));
+    let mut news = pin!(news);
+    let mut waited = pin!(invocation.worker.sleep(time));
+    // The task is also woken when the client has gone, and when the server is to stop.
+    poll_fn(|cx| {
+        let stopping = invocation.server.stopping.load(Ordering::Relaxed);
+        if stopping || invocation.op.check_for_interrupt().is_err() {
+            return Poll::Ready(());
+        }
+        if let Some(news) = news.as_mut().as_pin_mut()
+            && news.poll(cx).is_ready()
+        {
+            return Poll::Ready(());
+        }
+        waited.as_mut().poll(cx)
+    })
+    .await;
+    invocation.op.check_for_interrupt()
+}
+
+/// The error for clients of a member that is about to end.
+fn quiesces(server: &Server) -> Error {
+    let ends = server.member.as_ref().and_then(|member| member.quiesce_ends());
+    let left = ends.map_or(0, |ends| (ends - server.clock.unix_ms()).max(0));
+    let extra = doc! { "remainingQuiesceTimeMillis" => left };
+    let message = "The server is in quiesce mode and will shut down";
+    Error::new(ErrorCode::ShutdownInProgress, message).with_extra(extra.into_vec())
 }
 
 struct Request {
     legacy: bool,
     hello_ok: bool,
     max_await_ms: Option<u64>,
-    /// The client's topology version belongs to another process: it gets the current one at once.
-    is_stale: bool,
+    /// The topology that the client knows; `None` if it gets the current one at once.
+    known: Option<i64>,
 }
 
 impl Request {
@@ -76,7 +99,7 @@ impl Request {
         let body = invocation.body;
         let args = Args::new(invocation.name);
         let legacy = invocation.name != "hello";
-        let mut request = Request { legacy, hello_ok: false, max_await_ms: None, is_stale: false };
+        let mut request = Request { legacy, hello_ok: false, max_await_ms: None, known: None };
         let mut topology_version = false;
         for elem in body.iter().skip(1) {
             match elem.key() {
@@ -84,9 +107,10 @@ impl Request {
                 "compression" => negotiate(invocation.client, args.array(elem)?)?,
                 "helloOk" => request.hello_ok = args.safe_bool(elem)?,
                 "topologyVersion" => {
-                    let own = read_topology_version(args.object(elem)?, invocation)?;
-                    // The client has the first reply of an exhaust, and waits for news of this process.
-                    request.is_stale = !own && !invocation.in_exhaust;
+                    let known = read_topology_version(args.object(elem)?, invocation)?;
+                    // The client has the last reply of an exhaust, and waits for news of this process.
+                    let told = invocation.client.hello_topology;
+                    request.known = if invocation.in_exhaust { Some(told) } else { known };
                     topology_version = true;
                 }
                 "maxAwaitTimeMS" => request.max_await_ms = Some(args.count(elem)?),
@@ -108,8 +132,8 @@ impl Request {
     }
 }
 
-/// Whether the topology version is of this process.
-fn read_topology_version(version: Doc<'_>, invocation: &Invocation<'_>) -> Result<bool> {
+/// The counter, if the topology version is of this process.
+fn read_topology_version(version: Doc<'_>, invocation: &Invocation<'_>) -> Result<Option<i64>> {
     let args = Args::new("TopologyVersion");
     let (mut process, mut counter) = (None, None);
     for elem in version {
@@ -126,15 +150,19 @@ fn read_topology_version(version: Doc<'_>, invocation: &Invocation<'_>) -> Resul
     if counter < 0 {
         return Err(Error::location(31372, "topologyVersion must have a non-negative counter"));
     }
-    let is_own = process == invocation.server.process_id;
-    if is_own && counter != TOPOLOGY_COUNTER {
+    let server = invocation.server;
+    if process != server.process_id {
+        return Ok(None);
+    }
+    let now = server.member.as_ref().map_or(0, |member| member.view().topology);
+    if counter > now {
         let message = format!(
-            "Received a topology version with counter: {counter} which is greater than the server topology \
-             version counter: {TOPOLOGY_COUNTER}"
+            "Received a topology version with counter: {counter} which is greater than the server topology version \
+             counter: {now}"
         );
         return Err(Error::location(51764, message));
     }
-    Ok(is_own)
+    Ok(Some(counter))
 }
 
 /// The user whose mechanisms are asked for: `db.user`, or a document with both. (There are no users.)
@@ -153,21 +181,21 @@ fn check_user(args: &Args<'_>, elem: Elem<'_>) -> Result<()> {
     Ok(())
 }
 
-fn write(invocation: &mut Invocation<'_>, request: &Request) {
+fn write(invocation: &mut Invocation<'_>, request: &Request, view: Option<&View>) {
     let server = invocation.server;
     let out: &mut DocWriter<'_> = &mut invocation.reply;
     if request.hello_ok {
         out.put("helloOk", true);
     }
-    if request.legacy {
-        out.put("ismaster", true);
-    } else {
-        out.put("isWritablePrimary", true);
+    let primary_field = if request.legacy { "ismaster" } else { "isWritablePrimary" };
+    match server.member.as_ref().zip(view) {
+        Some((member, view)) => describe::write(out, member, view, primary_field),
+        None => out.put(primary_field, true),
     }
     {
         let mut version = out.document("topologyVersion");
         version.put("processId", server.process_id);
-        version.put("counter", TOPOLOGY_COUNTER);
+        version.put("counter", view.map_or(0, |view| view.topology));
     }
     out.put("maxBsonObjectSize", limits::DOCUMENT_BYTES_MAX as i32);
     out.put("maxMessageSizeBytes", limits::MESSAGE_BYTES_MAX as i32);

@@ -11,6 +11,7 @@ pub const COMMAND: Command =
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let mut commands: Vec<&Command> = super::ALL.to_vec();
+        commands.retain(|command| !command.is_internal);
         commands.sort_by_key(|command| command.name);
         let mut list = invocation.reply.document("commands");
         for command in commands {

@@ -71,7 +71,7 @@ pub mod profile;
 pub mod re_index;
 pub mod refresh_sessions;
 pub mod rename_collection;
-pub mod replication;
+pub mod repl_set;
 pub mod search_indexes;
 pub mod server_status;
 mod session_ids;
@@ -168,14 +168,16 @@ pub const ALL: &[&Command] = &[
     &re_index::COMMAND,
     &refresh_sessions::COMMAND,
     &rename_collection::COMMAND,
-    &replication::FREEZE,
-    &replication::GET_CONFIG,
-    &replication::GET_STATUS,
-    &replication::INITIATE,
-    &replication::MAINTENANCE,
-    &replication::RECONFIG,
-    &replication::STEP_DOWN,
-    &replication::SYNC_FROM,
+    &repl_set::config::GET_CONFIG,
+    &repl_set::config::INITIATE,
+    &repl_set::config::RECONFIG,
+    &repl_set::member::FREEZE,
+    &repl_set::member::MAINTENANCE,
+    &repl_set::member::STEP_DOWN,
+    &repl_set::member::STEP_UP,
+    &repl_set::member::SYNC_FROM,
+    &repl_set::message::COMMAND,
+    &repl_set::status::COMMAND,
     &search_indexes::CREATE,
     &search_indexes::DROP,
     &search_indexes::LIST,

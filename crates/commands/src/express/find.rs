@@ -3,9 +3,9 @@
 use super::{Common, Request, commands, id_of, is_admitted, next_reply_id};
 use crate::client::Client;
 use crate::server::Server;
-use crate::usage;
+use crate::{set_reply, usage};
 use kauri_base::{Access, Result};
-use kauri_bson::{Doc, DocWriter, Elem, KeyStringBuilder, Type};
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, KeyStringBuilder, Type};
 use kauri_catalog::{Collection, OperationKind};
 use kauri_storage::Record;
 use kauri_transport::{Outcome, ReplyBuf, RequestContext, SPLICE_BYTES_MIN, Tried};
@@ -19,21 +19,22 @@ pub(super) fn try_find(
     request: &Request<'_>,
     reply: &mut ReplyBuf,
 ) -> Option<Tried> {
-    let (common, id) = parse(request)?;
+    let (common, id) = parse(server, request)?;
     if !is_admitted(server, &common, request.body) {
         return None;
     }
     let client = cx.state.downcast_mut::<Client>()?;
     let collection = common.resolve(server, client)?;
+    let was_primary = common.begin_read(server)?;
     #[cfg(feature = "lock-experiment")]
     let _lock = common.lock(server, kauri_base::rw_lock::LockMode::Shared)?;
     let reader = client.scope.get_or_insert_with(|| server.backend.scope()).enter();
     let answered = match look_up(&collection, &*reader, id, &mut client.scratch_key) {
-        Ok(Some(found)) => write(&collection, found, next_reply_id(), request.id, reply).is_ok(),
+        Ok(Some(found)) => write(server, &collection, found, request.id, reply).is_ok(),
         _ => false,
     };
     drop(reader);
-    if !answered {
+    if !answered || !common.may_tell(server, was_primary) {
         let _ = reply.clear();
         return None;
     }
@@ -46,12 +47,12 @@ pub(super) fn try_find(
 }
 
 /// `None` unless the command is a find by `_id` without anything that would make it another one.
-fn parse<'r>(request: &Request<'r>) -> Option<(Common<'r>, Elem<'r>)> {
+fn parse<'r>(server: &Server, request: &Request<'r>) -> Option<(Common<'r>, Elem<'r>)> {
     if request.beside.is_some() {
         return None;
     }
     let mut fields = request.body.iter();
-    let mut common = Common::begin(commands().find, fields.next()?)?;
+    let mut common = Common::begin(server, commands().find, fields.next()?)?;
     let mut id = None;
     for elem in fields {
         match elem.key_bytes() {
@@ -83,7 +84,7 @@ fn look_up<'g>(
     Ok(Some(record))
 }
 
-/// Bytes of a cursor reply around its one document and the namespace's text.
+/// Bytes of a cursor reply around its one document and the namespace's text, without the fields behind the cursor.
 const AROUND_BYTES: usize = {
     let length = 4;
     let end = 1;
@@ -91,18 +92,18 @@ const AROUND_BYTES: usize = {
     let batch = 1 + "firstBatch".len() + 1 + length + (1 + 2) + end;
     let id = 1 + "id".len() + 1 + 8;
     let ns = 1 + "ns".len() + 1 + 4 + 1;
-    let ok = 1 + "ok".len() + 1 + 8;
-    length + cursor + batch + id + ns + end + ok + end
+    length + cursor + batch + id + ns + end + end
 };
 
 fn write(
+    server: &Server,
     collection: &Collection,
     record: Record<'_>,
-    reply_id: i32,
     response_to: i32,
     reply: &mut ReplyBuf,
 ) -> Result<()> {
     let doc = record.doc.as_bytes();
+    let reply_id = next_reply_id();
     let ns = collection.ns.as_str();
     if doc.len() < SPLICE_BYTES_MIN {
         let out = reply.buffer();
@@ -115,15 +116,22 @@ fn write(
             cursor.put("ns", ns);
             drop(cursor);
             body.put("ok", 1.0);
+            set_reply::put_times(&mut body, server);
         }
         return message.finish(out);
     }
     // A large document leaves from where it lies, so all lengths are written before it.
-    let body = AROUND_BYTES + ns.len() + doc.len();
+    let behind = DocBuf::build(|out| {
+        out.put("ok", 1.0);
+        set_reply::put_times(out, server);
+    });
+    // Its elements, without the length and the end.
+    let behind = behind.as_bytes().get(4..).unwrap_or(&[0]);
+    let body = AROUND_BYTES + ns.len() + doc.len() + behind.len() - 1;
     let out = reply.buffer();
     begin_msg_of(out, reply_id, response_to, 0, body)?;
     let batch = 4 + 3 + doc.len() + 1;
-    let cursor = body - 4 - (1 + "cursor".len() + 1) - (1 + "ok".len() + 1 + 8) - 1;
+    let cursor = body - 4 - (1 + "cursor".len() + 1) - behind.len();
     out.extend_from_slice(&(body as i32).to_le_bytes());
     out.extend_from_slice(b"\x03cursor\0");
     out.extend_from_slice(&(cursor as i32).to_le_bytes());
@@ -137,8 +145,7 @@ fn write(
     out.extend_from_slice(b"\x02ns\0");
     out.extend_from_slice(&(ns.len() as i32 + 1).to_le_bytes());
     out.extend_from_slice(ns.as_bytes());
-    out.extend_from_slice(b"\0\0\x01ok\0");
-    out.extend_from_slice(&1f64.to_le_bytes());
-    out.push(0);
+    out.extend_from_slice(b"\0\0");
+    out.extend_from_slice(behind);
     Ok(())
 }

@@ -9,18 +9,20 @@ mod find;
 mod wait;
 mod write;
 
-pub(crate) use wait::wait_longer;
+pub(crate) use wait::{put_error, wait_longer};
 
 use crate::admission::admit;
 use crate::client::Client;
-use crate::invocation::WriteConcern;
+use crate::read_concern::{self, Level, ReadConcern};
 use crate::registry::{self, Asked, Entry};
 use crate::server::Server;
 use crate::sessions::SessionId;
-use crate::{concerns, read_concern, write_concern};
-use kauri_base::limits;
+use crate::write_concern::WriteConcern;
+use crate::{cluster_time, concerns, read_preference, write_concern};
+use kauri_base::{Timestamp, limits};
 use kauri_bson::{Doc, Elem, Type};
 use kauri_catalog::Collection;
+use kauri_member::Concern;
 use kauri_transport::{ReplyBuf, RequestContext, Tried};
 use kauri_wire::{Header, OpMsg, opcode};
 use std::sync::atomic::Ordering;
@@ -137,12 +139,19 @@ struct Common<'r> {
     /// The session's number for this write.
     txn_number: Option<i64>,
     write_concern: WriteConcern,
+    read_concern: ReadConcern,
+    /// Whether a secondary may answer.
+    secondary_ok: bool,
+    /// `$clusterTime`, on a member of a set.
+    cluster_time: Option<Timestamp>,
+    /// Whether this server is a member of a set.
+    is_member: bool,
     /// `maxTimeMS`. Only a wait can exceed it.
     time_limit: Option<Duration>,
 }
 
 impl<'r> Common<'r> {
-    fn begin(entry: Entry, first: Elem<'r>) -> Option<Common<'r>> {
+    fn begin(server: &Server, entry: Entry, first: Elem<'r>) -> Option<Common<'r>> {
         Some(Common {
             entry,
             db: "",
@@ -150,6 +159,10 @@ impl<'r> Common<'r> {
             session: None,
             txn_number: None,
             write_concern: WriteConcern::default(),
+            read_concern: ReadConcern::default(),
+            secondary_ok: false,
+            cluster_time: None,
+            is_member: server.member.is_some(),
             time_limit: None,
         })
     }
@@ -159,13 +172,20 @@ impl<'r> Common<'r> {
         match elem.key_bytes() {
             b"$db" => self.db = text(elem)?,
             b"lsid" => self.session = Some(concerns::session_id(elem).ok()?),
-            b"$readPreference" => concerns::check_read_preference(elem).ok()?,
+            b"$readPreference" => self.secondary_ok = read_preference::parse(elem).ok()?,
+            b"$clusterTime" if self.is_member => {
+                self.cluster_time = Some(cluster_time::parse(elem).ok()?);
+            }
             b"$clusterTime" if elem.ty() == Type::Document => {}
             b"txnNumber" => self.txn_number = Some(concerns::txn_number(elem).ok()?),
             b"writeConcern" => {
-                self.write_concern = write_concern::read(self.entry.command, elem).ok()?;
+                self.write_concern =
+                    write_concern::read(self.entry.command, elem, self.is_member).ok()?;
             }
-            b"readConcern" => read_concern::check(self.entry.command, elem).ok()?,
+            b"readConcern" => {
+                self.read_concern =
+                    read_concern::read(self.entry.command, elem, self.is_member).ok()?;
+            }
             b"maxTimeMS" | b"maxTimeMSOpOnly" => {
                 let limit = Duration::from_millis(concerns::max_time_ms(elem).ok()?);
                 if !limit.is_zero() {
@@ -183,7 +203,10 @@ impl<'r> Common<'r> {
             return None;
         }
         if let Some(number) = self.txn_number {
-            concerns::check_txn_number(self.session, number).ok()?;
+            concerns::check_txn_number(self.session, number, self.is_member).ok()?;
+        }
+        if let Some(time) = self.cluster_time {
+            cluster_time::accept(server, time).ok()?;
         }
         if let Some(id) = self.session {
             server.sessions.touch(id, server.clock.monotonic()).ok()?;
@@ -195,6 +218,25 @@ impl<'r> Common<'r> {
         name.push_str(self.collection);
         // A dot in the database's name would reach a collection of another one.
         server.catalog.collection(name).filter(|found| found.ns.database() == self.db)
+    }
+
+    /// Whether this member is the primary; `None`: the read has to wait first.
+    fn begin_read(&self, server: &Server) -> Option<bool> {
+        let Some(member) = &server.member else { return Some(false) };
+        let is_behind = |after| member.operation_time(server.backend.engine().visible()) < after;
+        let waits = self.read_concern.level == Level::Linearizable
+            || self.read_concern.after.is_some_and(is_behind);
+        (!waits).then(|| member.is_primary())
+    }
+
+    /// Whether what was read may be told without waiting. `was_primary`: when the read began.
+    fn may_tell(&self, server: &Server, was_primary: bool) -> bool {
+        let Some(member) = &server.member else { return true };
+        if !was_primary || self.read_concern.level == Level::Local {
+            return true;
+        }
+        let seen = server.backend.engine().visible();
+        matches!(member.acknowledged(seen, &Concern::Majority), Ok(None))
     }
 
     /// The lock for this command, if there are locks (`lockGranularity`). The outer `None`: it would have to wait.
@@ -259,7 +301,7 @@ fn commands() -> &'static Commands {
 /// Whether the request may run now. Otherwise dispatch refuses it, or waits.
 fn is_admitted(server: &Server, common: &Common<'_>, body: Doc<'_>) -> bool {
     let asked = Asked { db: common.db, body };
-    matches!(admit(server, common.entry.command, asked), Ok(None))
+    matches!(admit(server, common.entry.command, asked, common.secondary_ok), Ok(None))
 }
 
 fn next_reply_id() -> i32 {

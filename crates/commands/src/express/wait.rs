@@ -10,7 +10,8 @@ use crate::dispatch::settle;
 use crate::ops::{Entered, Entering};
 use crate::registry::{self, Asked};
 use crate::server::Server;
-use crate::{time_limit, write_concern};
+use crate::write_concern::WriteConcern;
+use crate::{time_limit, write_wait};
 use kauri_base::operation::OperationState;
 use kauri_base::{Error, OperationContext, Ticket};
 use kauri_bson::{Doc, DocWriter};
@@ -29,20 +30,28 @@ pub(crate) async fn wait_longer(
 ) -> Outcome {
     let state = Arc::new(OperationState::new(server.operations.next_id()));
     let mut op = OperationContext::new(state.clone(), server.clock.clone());
-    let _running = enter(&mut cx, request, &op);
-    let waited = time_limit::watch(cx.worker, &state, &*server.clock, op.wait_for(ticket)).await;
+    let (_running, concern) = enter(server, &mut cx, request, &op).unzip();
+    // Off sets a time limit for other members limits nothing.
+    let concern = concern.filter(|_| server.member.is_some()).unwrap_or_default();
+    let work = op.wait_for(write_wait::within(cx.worker, &concern, ticket));
+    let waited = time_limit::watch(cx.worker, &state, &*server.clock, work).await;
     if let Err(interrupted) = &waited {
-        put_error(reply, interrupted);
+        put_error(server, reply, interrupted);
     }
     settle(server, &mut cx, request, reply, waited.unwrap_or(Ok(())))
 }
 
 /// Enters the operation, with its time limit. The limit counts from here: what came before took about a tick.
-fn enter(cx: &mut RequestContext<'_>, request: &[u8], op: &OperationContext) -> Option<Entered> {
+fn enter(
+    server: &Server,
+    cx: &mut RequestContext<'_>,
+    request: &[u8],
+    op: &OperationContext,
+) -> Option<(Entered, WriteConcern)> {
     let body = parse(request)?.body;
     let first = body.first()?;
     let entry = *registry::by_name().get(first.key())?;
-    let mut common = Common::begin(entry, first)?;
+    let mut common = Common::begin(server, entry, first)?;
     for elem in body.iter().skip(1) {
         // Fields of the command itself are not in common.
         let _ = common.take(elem);
@@ -51,17 +60,18 @@ fn enter(cx: &mut RequestContext<'_>, request: &[u8], op: &OperationContext) -> 
         op.set_deadline(limit);
     }
     let client = cx.state.downcast_mut::<Client>()?;
-    Some(client.seat.enter(Entering {
+    let entered = client.seat.enter(Entering {
         state: op.state().clone(),
         command: entry.command,
         asked: Asked { db: common.db, body },
         started_ns: cx.received_ns,
         lsid: common.session,
-    }))
+    });
+    Some((entered, common.write_concern))
 }
 
 /// Adds a write concern error to a reply that is written.
-fn put_error(reply: &mut ReplyBuf, error: &Error) {
+pub(crate) fn put_error(server: &Server, reply: &mut ReplyBuf, error: &Error) {
     let out = reply.buffer();
     let written = std::mem::take(out);
     let Some(header) = Header::parse(&written) else { return };
@@ -72,7 +82,7 @@ fn put_error(reply: &mut ReplyBuf, error: &Error) {
         for elem in answer.unwrap_or(Doc::EMPTY).iter().filter(|elem| elem.key() != "ok") {
             body.put_elem(elem);
         }
-        write_concern::put_error(&mut body, error);
+        write_wait::put_error(&mut body, server, error);
         body.put("ok", 1.0);
     }
     // So short a message always fits.

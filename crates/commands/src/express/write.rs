@@ -2,9 +2,9 @@
 
 use super::{Common, List, Request, id_of, is_admitted, next_reply_id};
 use crate::client::Client;
-use crate::invocation::WriteConcernW;
 use crate::server::Server;
-use crate::{usage, write_concern};
+use crate::write_concern::WriteConcernW;
+use crate::{set_reply, usage, write_wait};
 use kauri_bson::{Doc, DocWriter, Elem, Type};
 use kauri_catalog::Collection;
 use kauri_mutate::{ParseCx, Update};
@@ -36,7 +36,7 @@ pub(super) fn try_write(
     list: List,
     reply: &mut ReplyBuf,
 ) -> Option<Tried> {
-    let (common, statement) = parse(request, list)?;
+    let (common, statement) = parse(server, request, list)?;
     if !is_admitted(server, &common, request.body) {
         return None;
     }
@@ -44,14 +44,24 @@ pub(super) fn try_write(
     let collection = common.resolve(server, client)?;
     #[cfg(feature = "lock-experiment")]
     let lock = common.lock(server, kauri_base::rw_lock::LockMode::Exclusive)?;
-    let done = run(server, client, &collection, &statement)?;
+    let mut done = run(server, client, &collection, &statement)?;
     #[cfg(feature = "lock-experiment")]
     drop(lock);
     count(server, &statement, &done);
     server.counters.commands.count(common.entry.number, false);
     usage::record_express(server, cx, &collection, common.entry.command.kind);
-    write(reply, request.id, &done);
-    Some(match write_concern::awaited(server, common.write_concern, done.ticket) {
+    let commit = done.ticket.take();
+    let awaited = match &server.member {
+        None => write_wait::awaited(server, &common.write_concern, commit),
+        Some(member) => {
+            let commit = commit.map(|ticket| ticket.seq);
+            // Concerns that may fail are left to dispatch.
+            write_wait::awaited_of_set(server, member, &common.write_concern, commit)
+                .map_or(None, |[first, _]| first)
+        }
+    };
+    write(server, reply, request.id, &done);
+    Some(match awaited {
         Some(ticket) => {
             cx.worker.want_tick_end();
             Tried::After(ticket)
@@ -60,9 +70,13 @@ pub(super) fn try_write(
     })
 }
 
-fn parse<'r>(request: &Request<'r>, list: List) -> Option<(Common<'r>, Statement<'r>)> {
+fn parse<'r>(
+    server: &Server,
+    request: &Request<'r>,
+    list: List,
+) -> Option<(Common<'r>, Statement<'r>)> {
     let mut fields = request.body.iter();
-    let mut common = Common::begin(list.entry(), fields.next()?)?;
+    let mut common = Common::begin(server, list.entry(), fields.next()?)?;
     let name = list.name();
     let mut statement = match request.beside {
         Some((beside, document)) if beside == name => Some(document),
@@ -82,7 +96,7 @@ fn parse<'r>(request: &Request<'r>, list: List) -> Option<(Common<'r>, Statement
             _ => common.take(elem)?,
         }
     }
-    if common.write_concern.w == WriteConcernW::None {
+    if !matches!(common.write_concern.w, WriteConcernW::Members(1) | WriteConcernW::Majority) {
         return None;
     }
     let statement = statement?;
@@ -168,7 +182,7 @@ fn count(server: &Server, statement: &Statement<'_>, done: &Done) {
     }
 }
 
-fn write(reply: &mut ReplyBuf, request_id: i32, done: &Done) {
+fn write(server: &Server, reply: &mut ReplyBuf, request_id: i32, done: &Done) {
     let out = reply.buffer();
     let message = MsgWriter::begin(out, next_reply_id(), request_id, 0);
     {
@@ -178,6 +192,7 @@ fn write(reply: &mut ReplyBuf, request_id: i32, done: &Done) {
             body.put("nModified", modified);
         }
         body.put("ok", 1.0);
+        set_reply::put_times(&mut body, server);
     }
     // So short a message always fits.
     let _ = message.finish(out);

@@ -200,7 +200,7 @@ fn tell(server: &Arc<Server>, worker: &WorkerHandle, interest: &Interest, op: &O
         line::write(server, op);
     }
     let is_profiled = watch.level >= 2 || watch.level == 1 && is_chosen;
-    if is_profiled && op.is_for_profile() {
+    if is_profiled && op.is_for_profile() && server.accepts_writes() {
         let document = document.unwrap_or_else(|| document::of(server, op));
         server.profiler.push(server, worker, op.db, document);
     }

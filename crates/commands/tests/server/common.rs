@@ -9,6 +9,7 @@ use kauri_commands::cursors::CursorManager;
 use kauri_commands::server::{Machine, ProcessMemory};
 use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo};
+use kauri_member::Member;
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{Backend, Committer, LocalCommitter, StorageEngine};
 use kauri_transport::fake::{FakeClient, FakeTransport};
@@ -103,6 +104,14 @@ impl TestServer {
         TestServer::start_committing(memory, (engine, committer), workers, parameters, store)
     }
 
+    /// A member of a set, whose view and answers are the test's.
+    pub fn start_member(member: Arc<Member>) -> TestServer {
+        let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
+        let committer = Arc::new(LocalCommitter(engine.clone()));
+        let store = Arc::new(MemoryStore::new());
+        TestServer::start_whole(0, (engine, committer), 2, &[], store, Some(member))
+    }
+
     /// The same, with this committer.
     pub fn start_committing(
         memory: u64,
@@ -110,6 +119,17 @@ impl TestServer {
         workers: usize,
         parameters: &[(&str, &'static str)],
         store: Arc<dyn TemporaryStore>,
+    ) -> TestServer {
+        TestServer::start_whole(memory, (engine, committer), workers, parameters, store, None)
+    }
+
+    fn start_whole(
+        memory: u64,
+        (engine, committer): (Arc<dyn StorageEngine>, Arc<dyn Committer>),
+        workers: usize,
+        parameters: &[(&str, &'static str)],
+        store: Arc<dyn TemporaryStore>,
+        member: Option<Arc<Member>>,
     ) -> TestServer {
         let clock = Arc::new(TestClock::default());
         let flushed = engine.clone();
@@ -146,6 +166,8 @@ impl TestServer {
             rotate_log: Box::new(|_| Ok(())),
             fsync_lock: Default::default(),
             auto_compact: Default::default(),
+            member,
+            is_self: Arc::new(|host| host == "alias:1"),
             slow_ms: AtomicI64::new(1_000_000),
             stopping: Default::default(),
         });

@@ -36,6 +36,7 @@ mod parameters;
 mod profiler;
 mod queries;
 mod refusals;
+mod repl_set;
 mod sessions;
 mod spilling;
 mod statements;

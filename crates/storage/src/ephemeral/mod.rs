@@ -28,7 +28,7 @@ use crate::scan::{Direction, IndexScan, RecordScan};
 use crate::unit::WriteUnit;
 use kauri_base::sync::atomic::{AtomicU32, Ordering};
 use kauri_base::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use kauri_base::{Access, CollectionId, IndexId, RecordId};
+use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_bson::{Doc, DocWriter};
 use pending_log::Pending;
 use state::{IndexState, State, StoreState};
@@ -154,6 +154,10 @@ impl StorageEngine for EphemeralEngine {
 
     fn pending_log(&self) -> Result<&dyn PendingLog, StorageError> {
         Ok(&*self.shared)
+    }
+
+    fn visible(&self) -> CommitSeq {
+        self.shared.read().seq
     }
 
     fn flush(&self) {}

@@ -8,9 +8,11 @@ mod metrics;
 mod sections;
 mod transport;
 
+use crate::cmds::repl_set::describe;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use crate::server::{Server, VERSION};
+use crate::set_reply;
 use kauri_bson::{Doc, DocWriter, Value};
 use kauri_transport::ServiceStats;
 use kauri_transport::upgrade::RdmaService;
@@ -105,6 +107,12 @@ pub fn write(source: &Source<'_>, out: &mut DocWriter<'_>) {
     write_identity(source, out);
     for section in SECTIONS.iter().filter(|s| wanted(body, s.name, s.by_default)) {
         (section.write)(source, &mut out.document(section.name));
+    }
+    if let Some(member) = source.server.member.as_ref().filter(|_| wanted(body, "repl", true)) {
+        let view = member.view();
+        let mut repl = out.document("repl");
+        describe::write(&mut repl, member, &view, "isWritablePrimary");
+        set_reply::write_topology_version(&mut repl, source.server);
     }
     let engine = source.server.backend.engine();
     if wanted(body, engine.name(), true) {
