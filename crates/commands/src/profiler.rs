@@ -9,7 +9,6 @@
 //! it.
 
 use crate::profiling::PROFILE_COLLECTION;
-use crate::registry::Roles;
 use crate::server::Server;
 use kauri_base::{Error, ErrorCode, Result, bail, limits};
 use kauri_bson::DocBuf;
@@ -155,7 +154,7 @@ async fn store(server: &Server, op: &mut Operation, entry: Entry) -> Result<Opti
     if server.stopping.load(Ordering::Acquire) {
         bail!(ShutdownInProgress, "the server is stopping");
     }
-    if !Roles::WRITABLE.contains(server.role()) {
+    if !server.accepts_writes() {
         bail!(NotWritablePrimary, "not primary");
     }
     let ns = Namespace::new(&entry.database, PROFILE_COLLECTION)?;

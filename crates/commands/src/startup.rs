@@ -4,7 +4,6 @@
 //! A member of a replica set creates nothing when it starts, because all members store the same. It does so when it
 //! begins to lead; that is also when it ends what the earlier leader began. Members have no `local.startup_log`.
 
-use crate::registry::Role;
 use crate::server::{FEATURE_COMPATIBILITY, Server, VERSION};
 use kauri_base::log::{self, Attr};
 use kauri_base::operation::block_on;
@@ -26,7 +25,7 @@ const STARTUP_LOG_BYTES: u64 = 10 * 1024 * 1024;
 
 /// Creates what is missing; nothing on a member of a replica set. Blocks; for the start of the server.
 pub fn prepare(server: &Server) -> Result<()> {
-    if server.role() != Role::Standalone {
+    if server.member.is_some() {
         return Ok(());
     }
     make_shared(server)?;

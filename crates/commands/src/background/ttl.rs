@@ -5,7 +5,6 @@
 //! again. Of a replica set only the primary deletes.
 
 use super::LOOK;
-use crate::registry::Roles;
 use crate::server::Server;
 use kauri_base::Result;
 use kauri_base::log::{self, Attr};
@@ -48,7 +47,7 @@ pub async fn run(server: Arc<Server>, worker: WorkerHandle) {
 pub async fn pass(server: &Server, committed: impl Fn()) {
     for collection in server.catalog.all_collections() {
         for index in collection.indexes.iter().filter(|index| index.ready) {
-            if !may_write(server) {
+            if !server.accepts_writes() {
                 return;
             }
             let Some(seconds) = index.definition().expire_after_seconds else { continue };
@@ -107,7 +106,7 @@ async fn expire(
     let mut op = Operation::detached(&server.backend);
     let mut deleted = 0;
     loop {
-        if server.stopping.load(Ordering::Acquire) || !may_write(server) {
+        if server.stopping.load(Ordering::Acquire) || !server.accepts_writes() {
             return Ok(deleted);
         }
         let Some(_writer) = server.fsync_lock.admit() else { return Ok(deleted) };
@@ -131,10 +130,6 @@ async fn expire(
         }
         op.yield_now().await?;
     }
-}
-
-fn may_write(server: &Server) -> bool {
-    Roles::WRITABLE.contains(server.role())
 }
 
 /// Whether the index still says that documents expire, and when.
