@@ -110,10 +110,7 @@ fn serve(options: Options) -> Result<()> {
     #[cfg(feature = "lock-experiment")]
     server.locks.set_up(&server.parameters)?;
     engine.start_maintenance()?;
-    // On a member these collections are the set's.
-    if server.member.is_none() {
-        prepare(&server)?;
-    }
+    prepare(&server)?;
     let all = executor.clone();
     memory.on_freed(move || all.give_back_memory(crate::allocator::give_back_own));
     let flushed = engine.storage.clone();
@@ -144,6 +141,7 @@ fn serve(options: Options) -> Result<()> {
         member.quiesce(server.clock.unix_ms() + grace.as_millis() as i64);
     }
     server.stopping.store(true, Ordering::Release);
+    server.catalog.end_builds();
     transports.iter_mut().for_each(|transport| transport.shutdown());
     manager.shutdown(grace);
     executor.shutdown();
@@ -244,8 +242,12 @@ fn assemble(
 ) -> Result<Arc<Server>> {
     let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
     let backend = Backend::local(engine.storage.clone(), clock.clone(), random.clone());
-    let catalog =
-        Catalog::open(&backend).map_err(|error| crate::engine::explain_start(options, error))?;
+    let member = crate::set::member(options);
+    let catalog = match &member {
+        Some(_) => Catalog::open_member(&backend),
+        None => Catalog::open(&backend),
+    };
+    let catalog = catalog.map_err(|error| crate::engine::explain_start(options, error))?;
     let port = options.number("net.port", 27017) as u16;
     let machine = kauri_machine::look();
     let process_id = backend.new_object_id();
@@ -291,7 +293,7 @@ fn assemble(
         rotate_log: Box::new(move |comment| log.rotate(comment)),
         fsync_lock: Default::default(),
         auto_compact: Default::default(),
-        member: crate::set::member(options),
+        member,
         is_self: crate::set::host_probe(port),
         slow_ms: AtomicI64::new(options.number("operationProfiling.slowOpThresholdMs", 100) as i64),
         stopping: Default::default(),

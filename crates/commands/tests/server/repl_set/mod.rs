@@ -2,6 +2,7 @@
 
 mod commands;
 mod hello;
+mod leading;
 mod roles;
 
 use crate::common::{Client, TestServer, at, number, show, until};
