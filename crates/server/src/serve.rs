@@ -68,6 +68,7 @@ fn serve(options: Options) -> Result<()> {
     crate::startup_warnings::log_all(&options);
     let rdma = open_rdma(&options)?;
     check_memory(&options, &rdma)?;
+    crate::set::check_standalone(&options)?;
     let mut engine = Engine::open(&options)?;
     let memory_limit = kauri_machine::look().memory_limit_bytes;
     let (one_max, all_max) = operation_memory_limits(memory_limit);
@@ -131,6 +132,7 @@ fn serve(options: Options) -> Result<()> {
     if let Some(worker) = executor.workers().first() {
         kauri_commands::background::spawn(&server, worker);
     }
+    let of_member = crate::set::start(&options, &server)?;
     let collection = collect(&options, diagnostics, &server, &manager)?;
     let attr = Attr::new().num("port", server.start.port).str("ssl", "off");
     log::info("NETWORK", 23016, "listener", "Waiting for connections", attr);
@@ -145,6 +147,9 @@ fn serve(options: Options) -> Result<()> {
     transports.iter_mut().for_each(|transport| transport.shutdown());
     manager.shutdown(grace);
     executor.shutdown();
+    if let Some(of_member) = of_member {
+        of_member.shutdown();
+    }
     drop((collection, manager, executor, memory));
     engine.close()?;
     if let Some(file) = options.given("processManagement.pidFilePath") {
