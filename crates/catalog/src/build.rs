@@ -10,7 +10,7 @@
 use crate::collection::Collection;
 use crate::dropped::is_dropped;
 use crate::index::Index;
-use kauri_base::{Access, CommitSeq, IndexId, RecordId, Result, Ticket};
+use kauri_base::{Access, CommitSeq, Error, IndexId, RecordId, Result, Ticket};
 use kauri_bson::keygen::Keys;
 use kauri_storage::{Direction, OpKind, RecordScan, RecoveryUnit, Scope, StorageError, WriteUnit};
 use std::sync::Arc;
@@ -46,6 +46,10 @@ pub struct IndexBuild {
     ended: bool,
     keys: Keys,
     done: u64,
+    /// Whether the leader of the replica set builds the index, too, and decides whether it can be.
+    follows: bool,
+    /// Of a build that follows: why a document was left out.
+    failure: Option<Error>,
 }
 
 impl IndexBuild {
@@ -60,7 +64,20 @@ impl IndexBuild {
             ended: false,
             keys: Keys::default(),
             done: 0,
+            follows: false,
+            failure: None,
         }
+    }
+
+    /// The build of an index of the leader's on a member that follows: of all documents, whatever their versions.
+    /// Duplicates are no error. A document that cannot be indexed is left out, and noted.
+    pub(crate) fn following(id: IndexId) -> Self {
+        IndexBuild { follows: true, ..IndexBuild::new(vec![id], CommitSeq(u64::MAX)) }
+    }
+
+    /// Why a build that follows has left out a document.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
     }
 
     /// Records indexed so far.
@@ -187,9 +204,15 @@ impl IndexBuild {
     ) -> Result<()> {
         unit.push(collection.id, id, OpKind::Backfill { seen });
         for index in indexes {
-            index.keys.generate_new(doc, &mut self.keys)?;
+            if !self.follows {
+                index.keys.generate_new(doc, &mut self.keys)?;
+            } else if let Err(error) = index.keys.generate_into(doc, &mut self.keys) {
+                self.failure.get_or_insert(error);
+                continue;
+            }
+            let unique = index.definition().unique && !self.follows;
             for key in self.keys.iter() {
-                unit.key(index.id, true, index.definition().unique, key.bytes, key.type_bits);
+                unit.key(index.id, true, unique, key.bytes, key.type_bits);
             }
         }
         Ok(())

@@ -5,10 +5,17 @@
 //!
 //! Invariants: the maps in memory match the last committed unit and change only under the `ddl` lock. That lock is
 //! held over memory accesses and `commit` (which does not block), never over I/O or a wait. Ids are never reused.
-//! Readers take an `Arc` of a definition and hold no lock.
+//! Readers take an `Arc` of a definition and hold no lock. A member of a replica set that does not lead commits no
+//! changes of its own: its maps match the last unit that it was told of ([`Catalog::applied`]).
 
+mod applied;
+mod current;
 mod definitions;
 mod indexes;
+mod lead;
+mod places;
+
+pub use lead::InterruptedBuild;
 
 use crate::collection::Collection;
 use crate::index::{Index, IndexDefinition, IndexKeys, IndexUsage};
@@ -23,8 +30,9 @@ use kauri_base::{
 };
 use kauri_bson::DocBuf;
 use kauri_storage::{Backend, CommitTicket, IndexSpec, OpKind, Scope, WriteUnit};
+use places::{Place, Places};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// A collection's new name, and what goes with it.
@@ -72,108 +80,99 @@ impl Resolved {
     }
 }
 
-/// The place of a catalog document.
-#[derive(Clone, Copy)]
-struct Place {
-    record: RecordId,
-    version: CommitSeq,
-}
-
 pub(crate) struct Ddl {
-    places: HashMap<String, Place>,
+    places: Places,
     counters: Option<Place>,
     next_collection: u32,
     next_index: u32,
+    /// Whether an interrupted index build is stored that this member could not attach.
+    left_out: bool,
+}
+
+impl Ddl {
+    fn set_counters(&mut self, place: Place, next_collection: u32, next_index: u32) {
+        self.counters = Some(place);
+        (self.next_collection, self.next_index) = (next_collection, next_index);
+    }
 }
 
 /// See the module's head.
 pub struct Catalog {
     backend: Arc<Backend>,
+    /// Whether the server is a member of a replica set.
+    is_member: bool,
     ddl: Mutex<Ddl>,
     collections: RwLock<HashMap<String, Arc<Collection>>>,
     views: RwLock<HashMap<String, Arc<View>>>,
+    /// Whether index builds of the catalog's own end with an error.
+    ending: AtomicBool,
 }
 
 impl Catalog {
-    /// Reads the catalog of an engine that was just opened and attaches its indexes.
+    /// Reads the catalog of an engine that was just opened, attaches its indexes, and ends what the end of the process
+    /// interrupted: for a server that is alone.
     pub fn open(backend: &Arc<Backend>) -> Result<Catalog> {
         let mut scope = backend.scope();
-        let catalog = Catalog {
-            backend: backend.clone(),
-            ddl: Mutex::new(Ddl {
-                places: HashMap::new(),
-                counters: None,
-                next_collection: 1,
-                next_index: 1,
-            }),
-            collections: RwLock::default(),
-            views: RwLock::default(),
-        };
-        if backend.engine().record_store(CollectionId::CATALOG).is_none() {
-            let mut unit = WriteUnit::new();
-            unit.push(CollectionId::CATALOG, RecordId(0), OpKind::CreateStore);
-            scope.commit(&mut unit)?;
-        }
-        for (record, version, stored) in stored::read_all(&mut scope)? {
-            catalog.load(Place { record, version }, stored)?;
-        }
+        let catalog = Catalog::new(backend, false);
+        catalog.ensure_store(&mut scope)?;
+        catalog.read(&mut scope)?;
         catalog.finish_index_builds(&mut scope)?;
         catalog.drop_temporary(&mut scope)?;
         Ok(catalog)
     }
 
+    /// The same for a member of a replica set: commits nothing. The engine may be empty. The catalog then follows by
+    /// [`Catalog::applied`] until [`Catalog::lead`].
+    pub fn open_member(backend: &Arc<Backend>) -> Result<Catalog> {
+        let mut scope = backend.scope();
+        let catalog = Catalog::new(backend, true);
+        if backend.engine().record_store(CollectionId::CATALOG).is_some() {
+            catalog.read(&mut scope)?;
+        }
+        Ok(catalog)
+    }
+
+    fn new(backend: &Arc<Backend>, is_member: bool) -> Catalog {
+        Catalog {
+            backend: backend.clone(),
+            is_member,
+            ddl: Mutex::new(Ddl {
+                places: Places::default(),
+                counters: None,
+                next_collection: 1,
+                next_index: 1,
+                left_out: false,
+            }),
+            collections: RwLock::default(),
+            views: RwLock::default(),
+            ending: AtomicBool::new(false),
+        }
+    }
+
+    fn read(&self, scope: &mut Scope) -> Result<()> {
+        for (record, version, stored) in stored::read_all(scope)? {
+            self.load(Place { record, version }, stored)?;
+        }
+        Ok(())
+    }
+
     fn load(&self, place: Place, stored: Stored) -> Result<()> {
         match stored {
             Stored::Counters { next_collection, next_index } => {
-                let mut ddl = self.lock_ddl();
-                ddl.counters = Some(place);
-                ddl.next_collection = next_collection;
-                ddl.next_index = next_index;
+                self.lock_ddl().set_counters(place, next_collection, next_index);
             }
             Stored::View(view) => {
                 let name = view.ns.as_str().to_owned();
-                self.lock_ddl().places.insert(name.clone(), place);
+                self.lock_ddl().places.insert(&name, place);
                 write(&self.views).insert(name, Arc::new(view));
             }
             Stored::Collection { id, ns, uuid, options, indexes } => {
                 let indexes = self.load_indexes(id, &ns, indexes)?;
                 let collection = self.assemble(id, ns, uuid, options, indexes)?;
                 let name = collection.ns.as_str().to_owned();
-                self.lock_ddl().places.insert(name.clone(), place);
+                self.lock_ddl().places.insert(&name, place);
                 write(&self.collections).insert(name, Arc::new(collection));
             }
-        }
-        Ok(())
-    }
-
-    /// The engine has just rebuilt the indexes whose build was interrupted by the end of the process. They are now
-    /// ready; those with duplicate keys are dropped.
-    fn finish_index_builds(&self, scope: &mut Scope) -> Result<()> {
-        for collection in self.all_collections() {
-            let stored_indexes = stored::index_count(scope, self.place_of(&collection.ns)?)?;
-            if stored_indexes == collection.indexes.len() + collection.unusable.len()
-                && collection.indexes.iter().all(|i| i.ready)
-            {
-                continue;
-            }
-            let mut indexes = IndexSet::of(&collection);
-            indexes.usable.iter_mut().for_each(|index| *index = ready_copy(index));
-            let mut unit = WriteUnit::new();
-            self.commit_definition(
-                scope,
-                &mut unit,
-                &collection,
-                collection.options.clone(),
-                indexes,
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Copies that were in the making when the process ended.
-    fn drop_temporary(&self, scope: &mut Scope) -> Result<()> {
-        for collection in self.all_collections().iter().filter(|c| c.options.temp) {
-            self.drop_collection(scope, &collection.ns)?;
         }
         Ok(())
     }
@@ -189,7 +188,7 @@ impl Catalog {
     pub(crate) fn records_of(&self, names: &[String]) -> Vec<RecordId> {
         let ddl = self.lock_ddl();
         let named = names.iter().filter_map(|name| ddl.places.get(name));
-        ddl.counters.iter().chain(named).map(|place| place.record).collect()
+        ddl.counters.into_iter().chain(named).map(|place| place.record).collect()
     }
 
     /// The collection of this full name.
@@ -302,7 +301,7 @@ impl Catalog {
         let counters = self.put_counters(&mut unit, &ddl, id.0 + 1, index_id.0 + 1);
         let ticket = scope.commit(&mut unit)?;
         let place = Place { record: unit.ops[op].record, version: ticket.seq };
-        ddl.places.insert(ns.as_str().to_owned(), place);
+        ddl.places.insert(ns.as_str(), place);
         self.counters_committed(&mut ddl, &unit, counters, &ticket, id.0 + 1, index_id.0 + 1);
         let indexes = match ns.has_id_index() {
             true => self.index(index_id, keys, true)?.into(),
@@ -322,7 +321,7 @@ impl Catalog {
         let ticket = scope.commit(&mut unit)?;
         let place = Place { record: unit.ops[op].record, version: ticket.seq };
         let name = view.ns.as_str().to_owned();
-        ddl.places.insert(name.clone(), place);
+        ddl.places.insert(&name, place);
         write(&self.views).insert(name, Arc::new(view));
         Ok(ticket)
     }
@@ -331,12 +330,12 @@ impl Catalog {
     pub fn change_view(&self, scope: &mut Scope, view: View) -> Result<CommitTicket> {
         let mut ddl = self.lock_ddl();
         let name = view.ns.as_str().to_owned();
-        let place = *ddl.places.get(&name).ok_or_else(|| namespace_not_found(&view.ns))?;
+        let place = ddl.places.get(&name).ok_or_else(|| namespace_not_found(&view.ns))?;
         let mut unit = WriteUnit::new();
         let text = stored::view_doc(&view).into_vec();
         unit.update(CollectionId::CATALOG, place.record, place.version, text);
         let ticket = scope.commit(&mut unit)?;
-        ddl.places.insert(name.clone(), Place { version: ticket.seq, ..place });
+        ddl.places.replaced(&name, ticket.seq);
         write(&self.views).insert(name, Arc::new(view));
         Ok(ticket)
     }
@@ -451,7 +450,7 @@ impl Catalog {
             }
             self.add_drop(&mut unit, &ddl, name.as_str());
         }
-        let place = *ddl.places.get(from.as_str()).ok_or_else(|| namespace_not_found(from))?;
+        let place = ddl.places.get(from.as_str()).ok_or_else(|| namespace_not_found(from))?;
         let indexes = IndexSet::of(&source);
         let options = CollectionOptions { temp: false, ..source.options.clone() };
         let text = stored::collection_doc(source.id, to, &source.uuid, &options, &indexes.stored());
@@ -466,7 +465,7 @@ impl Catalog {
             ddl.places.remove(name.as_str());
             collections.remove(name.as_str());
         }
-        ddl.places.insert(to.as_str().to_owned(), Place { version: ticket.seq, ..place });
+        ddl.places.insert(to.as_str(), Place { version: ticket.seq, ..place });
         collections.insert(to.as_str().to_owned(), Arc::new(renamed));
         Ok(ticket)
     }
@@ -496,7 +495,7 @@ impl Catalog {
         options: &CollectionOptions,
         indexes: &[(IndexId, bool, DocBuf)],
     ) -> Result<()> {
-        let place = *ddl
+        let place = ddl
             .places
             .get(collection.ns.as_str())
             .ok_or_else(|| namespace_not_found(&collection.ns))?;
@@ -521,9 +520,7 @@ impl Catalog {
         indexes: IndexSet,
         ticket: &CommitTicket,
     ) -> Result<()> {
-        if let Some(place) = ddl.places.get_mut(old.ns.as_str()) {
-            place.version = ticket.seq;
-        }
+        ddl.places.replaced(old.ns.as_str(), ticket.seq);
         let mut collection = self.assemble(old.id, old.ns.clone(), old.uuid, options, indexes)?;
         collection.usage = old.usage.clone();
         write(&self.collections).insert(old.ns.as_str().to_owned(), Arc::new(collection));
@@ -640,9 +637,8 @@ impl Catalog {
         next_collection: u32,
         next_index: u32,
     ) {
-        ddl.counters = Some(Place { record: unit.ops[op].record, version: ticket.seq });
-        ddl.next_collection = next_collection;
-        ddl.next_index = next_index;
+        let place = Place { record: unit.ops[op].record, version: ticket.seq };
+        ddl.set_counters(place, next_collection, next_index);
     }
 
     fn new_uuid(&self) -> [u8; 16] {

@@ -3,11 +3,10 @@
 //! A [`Collection`] or [`Index`] may be dropped while a reader uses it. The engine then returns
 //! `StorageError::Dropped`, never an empty result. This module converts that error into MongoDB's
 //! (`QueryPlanKilled`), and lets a statement without an effect start again: [`is_dropped`] recognises the error,
-//! [`Catalog::catch_up`] makes sure that the name resolves to the current collection.
+//! [`crate::Catalog::catch_up`] makes sure that the name resolves to the current collection.
 //!
 //! This module must not know plans and statements: they know whether something had an effect.
 
-use crate::catalog::{Catalog, Resolved};
 use crate::collection::Collection;
 use crate::index::Index;
 use kauri_base::{Access, Error, ErrorCode, RecordId, Result};
@@ -103,50 +102,6 @@ impl Index {
                 Error::new(ErrorCode::QueryPlanKilled, message)
             }
             error => error.into(),
-        }
-    }
-}
-
-impl Catalog {
-    /// Returns when every drop that a reader can have met has reached the names: after that
-    /// [`Catalog::resolve`] answers what took the dropped one's place. Between its commit and the names a
-    /// change of definition holds the `ddl` lock, and does nothing but memory work.
-    pub fn catch_up(&self) {
-        drop(self.lock_ddl());
-    }
-
-    /// Fails if this is no longer the collection of its name, in whatever definition.
-    pub fn check_current(&self, collection: &Collection) -> Result<()> {
-        if self.is_current(collection) {
-            return Ok(());
-        }
-        self.catch_up();
-        match self.is_current(collection) {
-            true => Ok(()),
-            false => Err(self.gone_error(collection)),
-        }
-    }
-
-    /// The client's error for a statement that ends because the name no longer has the collection.
-    pub fn gone_error(&self, collection: &Collection) -> Error {
-        let (from, uuid) = (&collection.ns, &collection.uuid);
-        match self.collection_by_uuid(from.database(), uuid) {
-            Some(renamed) if renamed.ns != *from => Error::new(
-                ErrorCode::QueryPlanKilled,
-                format!(
-                    "collection renamed from '{from}' to '{}'. UUID {}",
-                    renamed.ns,
-                    uuid_text(uuid)
-                ),
-            ),
-            _ => collection.dropped_error(),
-        }
-    }
-
-    fn is_current(&self, collection: &Collection) -> bool {
-        match self.resolve(collection.ns.as_str()) {
-            Resolved::Collection(current) => current.id == collection.id,
-            _ => false,
         }
     }
 }

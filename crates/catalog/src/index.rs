@@ -182,8 +182,8 @@ pub struct IndexKeys {
     pub definition: IndexDefinition,
     /// The known arrays on its paths.
     pub multikey: Arc<MultikeyPaths>,
-    /// Whether the index has the keys of all documents, so its build has ended.
-    complete: AtomicBool,
+    /// Whether the index has the keys of all documents, so its build has ended. Shared by all definitions of the index.
+    complete: Arc<AtomicBool>,
     /// Why the engine, which rebuilds the index, could not apply its filter.
     failure: OnceLock<Error>,
 }
@@ -192,14 +192,14 @@ impl IndexKeys {
     /// For this definition.
     pub fn new(definition: IndexDefinition) -> Arc<IndexKeys> {
         let multikey = Arc::new(MultikeyPaths::new(definition.pattern.len()));
-        let (complete, failure) = (AtomicBool::new(false), OnceLock::new());
+        let (complete, failure) = (Arc::default(), OnceLock::new());
         Arc::new(IndexKeys { definition, multikey, complete, failure })
     }
 
     /// For another definition of the same index, which makes the same keys.
     pub(crate) fn redefined(&self, definition: IndexDefinition) -> Arc<IndexKeys> {
         let (multikey, failure) = (self.multikey.clone(), OnceLock::new());
-        let complete = AtomicBool::new(self.is_complete());
+        let complete = self.complete.clone();
         Arc::new(IndexKeys { definition, multikey, complete, failure })
     }
 
@@ -213,7 +213,8 @@ impl IndexKeys {
         self.complete.store(true, Ordering::Release);
     }
 
-    fn is_complete(&self) -> bool {
+    /// Whether it has.
+    pub(crate) fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
 

@@ -21,7 +21,9 @@ mod view;
 mod wildcard;
 
 pub use build::IndexBuild;
-pub use catalog::{Catalog, Rename, Resolved, namespace_not_found, system_views_uuid};
+pub use catalog::{
+    Catalog, InterruptedBuild, Rename, Resolved, namespace_not_found, system_views_uuid,
+};
 pub use collection::{Collection, KeyScratch};
 pub use index::{
     Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths, UnusableIndex,

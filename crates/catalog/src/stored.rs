@@ -110,6 +110,15 @@ pub(crate) fn index_count(scope: &mut Scope, id: RecordId) -> Result<usize> {
     Ok(doc.as_doc().value("indexes").as_array().map_or(0, Doc::count))
 }
 
+/// The stored document of this record; `None` if it is gone. Blocks.
+pub(crate) fn read_record(scope: &mut Scope, id: RecordId) -> Result<Option<(CommitSeq, Stored)>> {
+    let Some(store) = scope.backend().engine().record_store(CollectionId::CATALOG) else {
+        return Ok(None);
+    };
+    let found = read_one(&*store, scope.reader(), id)?;
+    found.map(|(version, doc)| Ok((version, parse(doc.as_doc())?))).transpose()
+}
+
 fn read_one(
     store: &dyn RecordStore,
     unit: &mut dyn RecoveryUnit,

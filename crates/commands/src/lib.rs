@@ -22,6 +22,7 @@ pub mod fsync_lock;
 pub mod invocation;
 #[cfg(feature = "lock-experiment")]
 pub mod locks;
+pub mod member_host;
 pub mod ops;
 pub mod parameter_table;
 pub mod parameters;

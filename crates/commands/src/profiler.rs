@@ -5,7 +5,8 @@
 //! names `system.profile` waits until earlier documents are stored.
 //!
 //! Invariants: the queue is bounded in bytes. A document without space, in the queue or on the medium, is dropped
-//! and counted. No operation fails or waits for it.
+//! and counted; so are all documents on a member of a replica set that is not primary. No operation fails or waits for
+//! it.
 
 use crate::profiling::PROFILE_COLLECTION;
 use crate::server::Server;
@@ -152,6 +153,9 @@ async fn store(server: &Server, op: &mut Operation, entry: Entry) -> Result<Opti
     };
     if server.stopping.load(Ordering::Acquire) {
         bail!(ShutdownInProgress, "the server is stopping");
+    }
+    if !server.accepts_writes() {
+        bail!(NotWritablePrimary, "not primary");
     }
     let ns = Namespace::new(&entry.database, PROFILE_COLLECTION)?;
     let catalog = &server.catalog;

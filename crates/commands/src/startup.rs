@@ -1,11 +1,15 @@
 //! The server's own collections that clients expect: `admin.system.version`, `config.system.sessions`, and
 //! `local.startup_log` with a document for each start.
+//!
+//! A member of a replica set creates nothing when it starts, because all members store the same. It does so when it
+//! begins to lead; that is also when it ends what the earlier leader began. Members have no `local.startup_log`.
 
 use crate::server::{FEATURE_COMPATIBILITY, Server, VERSION};
+use kauri_base::log::{self, Attr};
 use kauri_base::operation::block_on;
 use kauri_base::{ErrorCode, Result};
 use kauri_bson::{DocBuf, Value, doc};
-use kauri_catalog::{Capped, CollectionOptions, Namespace, Resolved, spec};
+use kauri_catalog::{Capped, CollectionOptions, InterruptedBuild, Namespace, Resolved, spec};
 use kauri_matcher::{Matcher, ParseCx, Place};
 use kauri_query::exec::QueryEnv;
 use kauri_query::plan::Query;
@@ -19,19 +23,61 @@ use std::sync::Arc;
 /// Most bytes of `local.startup_log`.
 const STARTUP_LOG_BYTES: u64 = 10 * 1024 * 1024;
 
-/// Creates what is missing. Blocks; for the start of the server.
+/// Creates what is missing; nothing on a member of a replica set. Blocks; for the start of the server.
 pub fn prepare(server: &Server) -> Result<()> {
+    if server.member.is_some() {
+        return Ok(());
+    }
+    make_shared(server)?;
+    let capped = Some(Capped { bytes_max: STARTUP_LOG_BYTES, records_max: 0 });
+    let options = CollectionOptions { capped, ..CollectionOptions::default() };
+    make(server, "local.startup_log", options, None)?;
+    // Its `_id` is the time: another start may have had the same, where the clock was set back.
+    ignore_duplicate(add(server, "local.startup_log", startup_line(server)))
+}
+
+/// What a member does when it begins to lead: when its engine accepts units, and before its clients may write. Answers
+/// the index builds to be resumed. Blocks.
+pub fn lead(server: &Server) -> Result<Vec<InterruptedBuild>> {
+    let interrupted = server.catalog.lead()?;
+    match make_shared(server) {
+        // Something can be deleted.
+        Err(error) if error.code() == ErrorCode::OutOfDiskSpace => {
+            let attr = Attr::new().str("error", error.to_string());
+            let message = "Disk is full: the server's own collections were not created. Delete documents or free \
+                           disk space";
+            log::warning("STORAGE", 6_200_104, "-", message, attr);
+        }
+        made => made?,
+    }
+    Ok(interrupted)
+}
+
+/// Resumes the index builds that [`lead`] answered, one after the other, while clients write. Blocks. Ends early if the
+/// member leads no longer, or with the process.
+pub fn resume_builds(server: &Server, interrupted: &[InterruptedBuild]) {
+    for build in interrupted {
+        if let Err(error) = server.catalog.resume_build(*build) {
+            let attr = Attr::new()
+                .num("collection", build.collection.0)
+                .num("index", build.index.0)
+                .str("error", error.message());
+            let message =
+                "Index build of an earlier primary was not resumed; the next primary resumes it";
+            log::warning("INDEX", 6_200_042, "-", message, attr);
+        }
+    }
+}
+
+/// The collections that all members have.
+fn make_shared(server: &Server) -> Result<()> {
     make(server, "admin.system.version", CollectionOptions::default(), None)?;
     write_compatibility(server)?;
     let expiry = doc! {
         "key" => doc! { "lastUse" => 1 }, "name" => "lsidTTLIndex", "expireAfterSeconds" => 1800,
     };
     make(server, "config.system.sessions", CollectionOptions::default(), Some(expiry))?;
-    let capped = Some(Capped { bytes_max: STARTUP_LOG_BYTES, records_max: 0 });
-    let options = CollectionOptions { capped, ..CollectionOptions::default() };
-    make(server, "local.startup_log", options, None)?;
-    // Its `_id` is the time: another start may have had the same, where the clock was set back.
-    ignore_duplicate(add(server, "local.startup_log", startup_line(server)))
+    Ok(())
 }
 
 fn ignore_duplicate(added: Result<()>) -> Result<()> {

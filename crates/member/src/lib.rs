@@ -6,6 +6,10 @@
 //! - [`config`]: the set's configuration document.
 //! - [`view`]: what a member is at the moment.
 //! - [`member`]: the handle that commands use.
+//! - [`driver`]: the task that runs it.
+//! - [`entry_log`]: the engine's log as consensus' entries.
+//! - [`peers`]: connections with other members; [`message`]: what goes through them.
+//! - [`stored`]: what a member keeps beside the log.
 //! - [`acks`]: which commits are committed in the set, and who waits for them.
 //!
 //! Invariants: nothing here blocks a worker that serves clients. No reply tells of a commit before its write concern
@@ -15,10 +19,16 @@
 
 pub mod acks;
 pub mod config;
+pub mod driver;
+pub mod entry_log;
 pub mod member;
+pub mod message;
+pub mod peers;
+pub mod stored;
 pub mod view;
 
 pub use acks::Concern;
 pub use config::{MemberConfig, SetConfig, Settings, WriteMode};
+pub use driver::{Driver, Host, Parts};
 pub use member::{Answer, Member, Request};
 pub use view::{MemberState, PeerStatus, Progress, View};

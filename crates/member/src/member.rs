@@ -120,6 +120,8 @@ struct Inbox {
     bytes: usize,
     /// There are commits without a frame.
     commits: bool,
+    /// The last commit that the driver was told of.
+    noted: u64,
     driver: Option<Waker>,
 }
 
@@ -280,10 +282,16 @@ impl Member {
         wake(inbox);
     }
 
-    /// There are commits that no frame has closed. Called at the end of a worker's tick.
-    pub fn note_commits(&self) {
+    /// Readers see everything up to this commit. Called at the end of a worker's tick: if it is news the driver closes
+    /// a frame.
+    pub fn note_visible(&self, seq: CommitSeq) {
+        if !self.is_primary() {
+            return;
+        }
         let mut inbox = lock(&self.inbox);
-        if !std::mem::replace(&mut inbox.commits, true) {
+        if inbox.noted < seq.0 {
+            inbox.noted = seq.0;
+            inbox.commits = true;
             wake(inbox);
         }
     }

@@ -30,20 +30,24 @@ pub enum MemberState {
 }
 
 impl MemberState {
+    /// All states.
+    pub const ALL: [MemberState; 10] = [
+        MemberState::Startup,
+        MemberState::Primary,
+        MemberState::Secondary,
+        MemberState::Recovering,
+        MemberState::Startup2,
+        MemberState::Unknown,
+        MemberState::Arbiter,
+        MemberState::Down,
+        MemberState::Rollback,
+        MemberState::Removed,
+    ];
+
     /// The state of this number; `Unknown` of any other.
     pub fn from_number(number: u32) -> MemberState {
-        match number {
-            0 => MemberState::Startup,
-            1 => MemberState::Primary,
-            2 => MemberState::Secondary,
-            3 => MemberState::Recovering,
-            5 => MemberState::Startup2,
-            7 => MemberState::Arbiter,
-            8 => MemberState::Down,
-            9 => MemberState::Rollback,
-            10 => MemberState::Removed,
-            _ => MemberState::Unknown,
-        }
+        let mut all = MemberState::ALL.into_iter();
+        all.find(|state| *state as u32 == number).unwrap_or(MemberState::Unknown)
     }
 
     /// `stateStr`.

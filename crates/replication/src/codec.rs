@@ -14,12 +14,12 @@
 //! |8|72|set, from, to, boot of the sender, of the receiver, term, last, durable, durable commit|
 //! |80|48|with a message: its term, log term, index, commit, commit term, hint|
 //! ||n|context|
-//! |||each entry: term (8), tag (1), and by its tag nothing, a frame (20), or a count and 9 bytes for each change|
+//! |||each entry: term (8), tag (1), and by its tag nothing, a frame (16), a count and 9 bytes for each change, or a length (4) and a configuration|
 //!
 //! Invariants: what [`decode`] accepts has contiguous entries with ascending terms, and no number so great that one can
 //! not be added. Its memory is bounded by the bytes that it is given.
 
-use crate::entry::{self, Entry, Frame, Payload};
+use crate::entry::{self, CONFIG_BYTES_MAX, Entry, Frame, Payload};
 
 const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 80;
@@ -36,6 +36,7 @@ const FLAG_REJECT: u8 = 2;
 const TAG_BLANK: u8 = 0;
 const TAG_FRAME: u8 = 1;
 const TAG_MEMBERSHIP: u8 = 2;
+const TAG_CONFIG: u8 = 3;
 
 /// Raft's messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -220,6 +221,11 @@ fn encode_message(message: &Message, to: &mut Vec<u8>) {
                 to.push(TAG_MEMBERSHIP);
                 entry::encode_changes(changes, to);
             }
+            Payload::Config(config) => {
+                to.push(TAG_CONFIG);
+                to.extend_from_slice(&(config.len() as u32).to_le_bytes());
+                to.extend_from_slice(config);
+            }
         }
     }
 }
@@ -336,6 +342,13 @@ fn decode_payload(from: &mut Reader<'_>) -> Result<Payload, Malformed> {
             let count = usize::from(*from.0.first().ok_or(Malformed)?);
             let bytes = from.take(1 + 9 * count)?;
             entry::decode_changes(bytes).map(Payload::Membership).ok_or(Malformed)
+        }
+        TAG_CONFIG => {
+            let length = from.take(4)?.try_into().map(u32::from_le_bytes).map_err(|_| Malformed)?;
+            if length as usize > CONFIG_BYTES_MAX {
+                return Err(Malformed);
+            }
+            Ok(Payload::Config(from.take(length as usize)?.to_vec()))
         }
         _ => Err(Malformed),
     }

@@ -38,6 +38,9 @@ const IN_FLIGHT_MAX: usize = 64;
 /// Ranks by which a member's election timeout is longer, at most.
 const RANKS_MAX: usize = 2;
 
+/// The election timeout of a member that does not stand: nobody waits so long.
+const FROZEN_TICKS: usize = 1 << 40;
+
 /// When a member acknowledges entries to the leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acknowledge {
@@ -83,8 +86,8 @@ pub enum ProposeError {
     NotLeader,
     /// The leader hands over, or has not committed an entry of its term.
     NotReady,
-    /// The frame does not follow the log's last one.
-    OutOfOrder,
+    /// A frame without units, or a configuration that is too long.
+    Invalid,
     /// Another change of the membership is under way.
     ChangePending,
     /// No such change can be made of this membership.
@@ -98,7 +101,7 @@ impl fmt::Display for ProposeError {
         f.write_str(match self {
             ProposeError::NotLeader => "the member is not the leader",
             ProposeError::NotReady => "the leader is not ready",
-            ProposeError::OutOfOrder => "the frame does not follow the last one",
+            ProposeError::Invalid => "the entry is not valid",
             ProposeError::ChangePending => "another change of the members is under way",
             ProposeError::InvalidChange => "the change is not valid for these members",
             ProposeError::HandOverFirst => "the leader cannot remove itself",
@@ -161,6 +164,9 @@ pub struct Consensus<L: Log> {
     /// The term, role and leader that the election timeout was drawn for.
     drawn_for: (u64, StateRole, u64),
     timeout_ticks: usize,
+    /// Ticks until the member stands because its leader's process has ended; 0 for none.
+    suspects_ticks: usize,
+    is_frozen: bool,
     /// Ticks until a leader looks for a better one.
     hand_over_ticks: usize,
     output: Output,
@@ -207,6 +213,8 @@ impl<L: Log> Consensus<L> {
             durable_commit: 0,
             drawn_for: (0, StateRole::Follower, 0),
             timeout_ticks: 0,
+            suspects_ticks: 0,
+            is_frozen: false,
             hand_over_ticks: 0,
             output: Output::default(),
         };
@@ -226,6 +234,7 @@ impl<L: Log> Consensus<L> {
         if self.node.tick() && self.node.raft.state != StateRole::Leader {
             self.drawn_for.0 = 0;
         }
+        self.count_suspicion();
         self.settle();
         if self.node.raft.state == StateRole::Leader {
             self.look_after_the_set();
@@ -319,10 +328,13 @@ impl<L: Log> Consensus<L> {
         if !self.leads() {
             return;
         }
+        let first = self.log().first();
         if let Some(progress) = self.node.raft.mut_prs().get_mut(from) {
             progress.matched = progress.matched.min(envelope.last);
             if progress.state != ProgressState::Snapshot {
                 progress.become_probe();
+                // Of what is before the log's first entry nothing can be sent.
+                progress.next_idx = progress.next_idx.max(first);
             }
         }
         if let Some(end) = self.durable.get_mut(&from) {
@@ -649,7 +661,7 @@ fn raft_config(config: &Config, applied: u64) -> raft::Config {
         check_quorum: true,
         pre_vote: true,
         min_election_tick: config.election_ticks,
-        max_election_tick: config.election_ticks * (2 + RANKS_MAX) + 1,
+        max_election_tick: FROZEN_TICKS + 1,
         read_only_option: ReadOnlyOption::Safe,
         // Members refuse votes to candidates of a lower priority, though their own logs may be older: then nobody is
         // elected. Priorities make timeouts longer instead.

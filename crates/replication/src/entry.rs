@@ -1,12 +1,14 @@
 //! Entries of the replicated log.
 //!
-//! An entry is blank (a leader's first), names a frame, or changes the membership. A frame is a range of units of the
-//! engine's log: the entry holds the range, the size and the checksum, so an entry has a few bytes.
+//! An entry is blank (a leader's first), names a frame, changes the membership, or has a configuration. A frame is a range
+//! of units of the engine's log: the entry holds the range and the size, so it has a few bytes.
 
 use std::collections::BTreeSet;
 
 /// Members of a set at most, learners included; MongoDB's limit.
 pub const MEMBERS_MAX: usize = 50;
+/// Bytes of a configuration at most.
+pub const CONFIG_BYTES_MAX: usize = 64 << 10;
 /// Members in one change at most.
 pub const CHANGES_MAX: usize = 8;
 
@@ -15,17 +17,15 @@ pub const CHANGES_MAX: usize = 8;
 pub struct Frame {
     /// The sequence number of the first unit.
     pub first: u64,
-    /// Number of units, at least 1. The frames of a log tile its sequence numbers, from 1.
+    /// Number of units, at least 1.
     pub units: u32,
     /// Bytes of the units.
     pub bytes: u32,
-    /// CRC32C of the units.
-    pub crc: u32,
 }
 
 impl Frame {
     /// Bytes of an encoded frame.
-    pub const BYTES: usize = 20;
+    pub const BYTES: usize = 16;
 
     /// The sequence number after the last unit.
     pub fn end(&self) -> u64 {
@@ -34,7 +34,7 @@ impl Frame {
 
     pub(crate) fn encode(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.first.to_le_bytes());
-        for word in [self.units, self.bytes, self.crc] {
+        for word in [self.units, self.bytes] {
             to.extend_from_slice(&word.to_le_bytes());
         }
     }
@@ -43,12 +43,10 @@ impl Frame {
         let (first, rest) = from.split_first_chunk::<8>()?;
         let (units, rest) = rest.split_first_chunk::<4>()?;
         let (bytes, rest) = rest.split_first_chunk::<4>()?;
-        let (crc, rest) = rest.split_first_chunk::<4>()?;
         let frame = Frame {
             first: u64::from_le_bytes(*first),
             units: u32::from_le_bytes(*units),
             bytes: u32::from_le_bytes(*bytes),
-            crc: u32::from_le_bytes(*crc),
         };
         (rest.is_empty() && frame.first > 0 && frame.units > 0).then_some(frame)
     }
@@ -83,6 +81,8 @@ pub enum Payload {
     Frame(Frame),
     /// A change of the membership. Several changes make it joint; none leaves the joint membership.
     Membership(Vec<Change>),
+    /// The owner's configuration of the set, at most [`CONFIG_BYTES_MAX`].
+    Config(Vec<u8>),
 }
 
 const TAG_VOTER: u8 = 1;

@@ -26,9 +26,12 @@ pub struct HardState {
 
 /// A log and the state beside it.
 pub trait Log {
-    /// The last index; 0 if the log is empty.
+    /// The index of the first entry that the log has, or of the next one if it has none: 1 unless the log was purged or
+    /// began with the data of another member.
+    fn first(&self) -> u64;
+    /// The last index; that before the first if the log is empty.
     fn last(&self) -> u64;
-    /// The term of the entry at `index`; 0 for index 0. `None` beyond the end.
+    /// The term of the entry at `index`, and at that before the first; 0 for index 0. `None` elsewhere.
     fn term(&self, index: u64) -> Option<u64>;
     /// The entry at `index`.
     fn entry(&self, index: u64) -> Option<Entry>;

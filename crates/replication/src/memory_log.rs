@@ -98,6 +98,10 @@ impl MemoryLog {
 }
 
 impl Log for MemoryLog {
+    fn first(&self) -> u64 {
+        1
+    }
+
     fn last(&self) -> u64 {
         self.entries.len() as u64
     }

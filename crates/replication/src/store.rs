@@ -32,6 +32,9 @@ impl<L: Log> Storage for Store<L> {
         max_size: impl Into<Option<u64>>,
         _: GetEntriesContext,
     ) -> raft::Result<Vec<eraftpb::Entry>> {
+        if low < self.0.first() {
+            return Err(Error::Store(StorageError::Compacted));
+        }
         let max_size = max_size.into();
         let few = match max_size {
             // No entry has fewer bytes.
@@ -48,11 +51,15 @@ impl<L: Log> Storage for Store<L> {
     }
 
     fn term(&self, index: u64) -> raft::Result<u64> {
-        self.0.term(index).ok_or(Error::Store(StorageError::Unavailable))
+        let missing = match index < self.0.first() {
+            true => StorageError::Compacted,
+            false => StorageError::Unavailable,
+        };
+        self.0.term(index).ok_or(Error::Store(missing))
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(1)
+        Ok(self.0.first())
     }
 
     fn last_index(&self) -> raft::Result<u64> {
@@ -84,16 +91,28 @@ pub(crate) fn membership(state: &ConfState) -> Membership {
     }
 }
 
+const DATA_FRAME: u8 = 1;
+const DATA_CONFIG: u8 = 2;
+
+/// The data of a frame's entry.
+pub(crate) fn frame_data(frame: &Frame) -> Vec<u8> {
+    let mut data = vec![DATA_FRAME];
+    frame.encode(&mut data);
+    data
+}
+
+/// The data of a configuration's entry.
+pub(crate) fn config_data(config: &[u8]) -> Vec<u8> {
+    [&[DATA_CONFIG], config].concat()
+}
+
 /// Our entry as raft-rs'.
 pub(crate) fn to_raft(entry: &Entry) -> eraftpb::Entry {
     let mut to = eraftpb::Entry { index: entry.index, term: entry.term, ..Default::default() };
     match &entry.payload {
         Payload::Blank => {}
-        Payload::Frame(frame) => {
-            let mut data = Vec::with_capacity(Frame::BYTES);
-            frame.encode(&mut data);
-            to.data = data.into();
-        }
+        Payload::Frame(frame) => to.data = frame_data(frame).into(),
+        Payload::Config(config) => to.data = config_data(config).into(),
         Payload::Membership(changes) => {
             let mut context = Vec::new();
             entry::encode_changes(changes, &mut context);
@@ -108,7 +127,11 @@ pub(crate) fn to_raft(entry: &Entry) -> eraftpb::Entry {
 pub(crate) fn from_raft(entry: &eraftpb::Entry) -> Option<Entry> {
     let payload = match entry.get_entry_type() {
         EntryType::EntryNormal if entry.data.is_empty() => Payload::Blank,
-        EntryType::EntryNormal => Payload::Frame(Frame::decode(&entry.data)?),
+        EntryType::EntryNormal => match entry.data.split_first()? {
+            (&DATA_FRAME, frame) => Payload::Frame(Frame::decode(frame)?),
+            (&DATA_CONFIG, config) => Payload::Config(config.to_vec()),
+            _ => return None,
+        },
         EntryType::EntryConfChangeV2 => Payload::Membership(entry::decode_changes(&entry.context)?),
         EntryType::EntryConfChange => return None,
     };

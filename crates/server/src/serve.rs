@@ -68,6 +68,7 @@ fn serve(options: Options) -> Result<()> {
     crate::startup_warnings::log_all(&options);
     let rdma = open_rdma(&options)?;
     check_memory(&options, &rdma)?;
+    crate::set::check_standalone(&options)?;
     let mut engine = Engine::open(&options)?;
     let memory_limit = kauri_machine::look().memory_limit_bytes;
     let (one_max, all_max) = operation_memory_limits(memory_limit);
@@ -110,10 +111,7 @@ fn serve(options: Options) -> Result<()> {
     #[cfg(feature = "lock-experiment")]
     server.locks.set_up(&server.parameters)?;
     engine.start_maintenance()?;
-    // On a member these collections are the set's.
-    if server.member.is_none() {
-        prepare(&server)?;
-    }
+    prepare(&server)?;
     let all = executor.clone();
     memory.on_freed(move || all.give_back_memory(crate::allocator::give_back_own));
     let flushed = engine.storage.clone();
@@ -134,6 +132,7 @@ fn serve(options: Options) -> Result<()> {
     if let Some(worker) = executor.workers().first() {
         kauri_commands::background::spawn(&server, worker);
     }
+    let of_member = crate::set::start(&options, &server)?;
     let collection = collect(&options, diagnostics, &server, &manager)?;
     let attr = Attr::new().num("port", server.start.port).str("ssl", "off");
     log::info("NETWORK", 23016, "listener", "Waiting for connections", attr);
@@ -144,9 +143,13 @@ fn serve(options: Options) -> Result<()> {
         member.quiesce(server.clock.unix_ms() + grace.as_millis() as i64);
     }
     server.stopping.store(true, Ordering::Release);
+    server.catalog.end_builds();
     transports.iter_mut().for_each(|transport| transport.shutdown());
     manager.shutdown(grace);
     executor.shutdown();
+    if let Some(of_member) = of_member {
+        of_member.shutdown();
+    }
     drop((collection, manager, executor, memory));
     engine.close()?;
     if let Some(file) = options.given("processManagement.pidFilePath") {
@@ -244,8 +247,12 @@ fn assemble(
 ) -> Result<Arc<Server>> {
     let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
     let backend = Backend::local(engine.storage.clone(), clock.clone(), random.clone());
-    let catalog =
-        Catalog::open(&backend).map_err(|error| crate::engine::explain_start(options, error))?;
+    let member = crate::set::member(options);
+    let catalog = match &member {
+        Some(_) => Catalog::open_member(&backend),
+        None => Catalog::open(&backend),
+    };
+    let catalog = catalog.map_err(|error| crate::engine::explain_start(options, error))?;
     let port = options.number("net.port", 27017) as u16;
     let machine = kauri_machine::look();
     let process_id = backend.new_object_id();
@@ -291,7 +298,7 @@ fn assemble(
         rotate_log: Box::new(move |comment| log.rotate(comment)),
         fsync_lock: Default::default(),
         auto_compact: Default::default(),
-        member: crate::set::member(options),
+        member,
         is_self: crate::set::host_probe(port),
         slow_ms: AtomicI64::new(options.number("operationProfiling.slowOpThresholdMs", 100) as i64),
         stopping: Default::default(),

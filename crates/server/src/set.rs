@@ -1,13 +1,32 @@
-//! This server as a member of a replica set: its handle, its name among a configuration's hosts, and the sign that
-//! there are commits for the set.
+//! This server as a member of a replica set: its handle, its name among a configuration's hosts, the sign that there are
+//! commits for the set, and the driver on a worker of its own.
 
 use crate::options::Options;
+use kauri_base::log::{self, Attr};
+use kauri_base::{CommitSeq, Error, ErrorCode, Result};
+use kauri_client::Uri;
+use kauri_commands::Server;
+use kauri_commands::member_host::ServerHost;
 use kauri_commands::server::HostProbe;
-use kauri_member::Member;
+use kauri_medium::plain::PlainDirectory;
+use kauri_member::peers::{Dial, Dialing, Link, SessionLink};
+use kauri_member::stored::StateFile;
+use kauri_member::{Driver, Member, Parts};
 use kauri_storage::StorageEngine;
+use kauri_transport::outgoing::OutgoingOptions;
+use kauri_transport::{ExecutorOptions, ServiceExecutor, WorkerHandle};
 use std::net::{ToSocketAddrs, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long connecting with another member may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes of messages to a member that wait to be sent.
+const UNSENT_BYTES_MAX: usize = 16 << 20;
 
 /// The member of the set that `--replSet` names.
 pub fn member(options: &Options) -> Option<Arc<Member>> {
@@ -35,8 +54,100 @@ pub fn commit_watch(
     move || {
         let now = engine.visible().0;
         if told.fetch_max(now, Ordering::Relaxed) < now {
-            member.note_commits();
+            member.note_visible(CommitSeq(now));
         }
+    }
+}
+
+fn directory(options: &Options) -> Result<PlainDirectory> {
+    let path = PathBuf::from(options.text("storage.dbPath", "/data/db"));
+    PlainDirectory::open(path).map_err(|e| Error::new(ErrorCode::OperationFailed, e.to_string()))
+}
+
+/// Fails if the data directory is of a member of a set, and no set is named.
+pub fn check_standalone(options: &Options) -> Result<()> {
+    if options.given("replication.replSetName").is_some()
+        || options.text("storage.engine", "pmlog") != "pmlog"
+    {
+        return Ok(());
+    }
+    let Some(stored) = StateFile(Arc::new(directory(options)?)).read()? else { return Ok(()) };
+    let name = stored.config.as_doc().value("_id").as_str().unwrap_or("?").to_owned();
+    let message = format!(
+        "the data directory is of a member of replica set {name}: start it with --replSet {name}"
+    );
+    Err(Error::new(ErrorCode::InvalidReplicaSetConfig, message))
+}
+
+/// Starts the driver of this server's member on a worker of its own, which it answers.
+pub fn start(options: &Options, server: &Arc<Server>) -> Result<Option<Arc<ServiceExecutor>>> {
+    let Some(member) = &server.member else { return Ok(None) };
+    let executor =
+        ServiceExecutor::start(&ExecutorOptions { workers: 1, ..ExecutorOptions::default() })?;
+    let Some(worker) = executor.workers().first() else { return Ok(None) };
+    let engine = server.backend.engine().clone();
+    let flushed = engine.clone();
+    executor.on_tick_end(Arc::new(move || flushed.flush()));
+    executor.on_tick_end(Arc::new(commit_watch(member.clone(), engine.clone())));
+    let host = ServerHost {
+        server: server.clone(),
+        machine_run: machine_run(),
+        restart: Box::new(begin_again),
+        aside: Box::new(|work| drop(std::thread::spawn(work))),
+    };
+    let driver = Driver::new(Parts {
+        member: member.clone(),
+        engine,
+        directory: Arc::new(directory(options)?),
+        host: Arc::new(host),
+        dial: Arc::new(Dialer),
+        worker: worker.clone(),
+        clock: server.clock.clone(),
+        random: server.random.clone(),
+    })?;
+    worker.spawn(driver.run());
+    Ok(Some(executor.clone()))
+}
+
+/// The kernel's id of this run of the machine.
+fn machine_run() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+/// Executes this program again, with the same arguments, in this process.
+fn begin_again(why: &str) {
+    let attr = Attr::new().str("reason", why);
+    log::warning("REPL", 6_400_010, "member", "The server begins again", attr);
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let program = std::env::current_exe().unwrap_or_else(|_| name.clone().into());
+    let error = Command::new(program).arg0(name).args(arguments).exec();
+    let attr = Attr::new().str("error", error.to_string());
+    log::error("REPL", 6_400_011, "member", "The server cannot begin again; it ends", attr);
+    std::process::exit(14);
+}
+
+/// The one way to other members: sessions with their servers, over shared memory or RDMA where both have it.
+struct Dialer;
+
+impl Dial for Dialer {
+    fn dial(&self, worker: &WorkerHandle, host: &str) -> Dialing {
+        let (worker, uri) = (worker.clone(), format!("mongodb://{host}/").parse::<Uri>());
+        Box::pin(async move {
+            let uri = Uri {
+                connect_timeout: CONNECT_TIMEOUT,
+                app_name: Some("kauri member".to_owned()),
+                ..uri.map_err(|error| error.to_string())?
+            };
+            let options = OutgoingOptions {
+                unsent_bytes_max: UNSENT_BYTES_MAX,
+                ..OutgoingOptions::default()
+            };
+            let opened = kauri_client::outgoing::open(&worker, &uri, options).await;
+            let opened = opened.map_err(|error| error.to_string())?;
+            Ok(Box::new(SessionLink(opened.session)) as Box<dyn Link>)
+        })
     }
 }
 

@@ -109,6 +109,28 @@ impl Acks {
         self.stored.fetch_max(seq, Ordering::AcqRel);
     }
 
+    /// Everything up to `seq`, and nothing more, is with the kernel and durable: what was behind it, all of it durable,
+    /// has been cut off. No other thread raises the marks meanwhile.
+    pub fn cut(&self, seq: u64) {
+        let waiters = lock(&self.waiters);
+        for mark in [&self.stored, &self.written, &self.durable] {
+            mark.store(seq, Ordering::Release);
+        }
+        drop(waiters);
+    }
+
+    /// Notes that everything that is with the kernel may be acknowledged.
+    fn set_stored_written(&self) {
+        let wakers = {
+            // With the lock: what is stored does not become less meanwhile.
+            let mut waiters = lock(&self.waiters);
+            let seq = self.stored();
+            self.written.fetch_max(seq, Ordering::AcqRel);
+            waiters.written.take_reached(seq)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Notes that everything up to `seq` may be acknowledged as written.
     pub fn set_written(&self, seq: u64) {
         if self.written.fetch_max(seq, Ordering::AcqRel) < seq {
@@ -295,7 +317,7 @@ impl TicketSource for Acks {
         } else {
             flush.make_written();
             // A thread that blocks holds up more than the throttle would.
-            self.set_written(self.stored());
+            self.set_stored_written();
         }
     }
 }

@@ -5,8 +5,10 @@ use crate::format::Stream;
 use crate::lock;
 use crate::open_segment::OpenSegment;
 use crate::wake::Wake;
+use kauri_base::sync::atomic::{AtomicBool, Ordering};
 use kauri_base::sync::{Mutex, MutexGuard};
 use kauri_medium::Guard;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Number of victims after which the gain of cleaning is judged: they must have given the space of one segment.
@@ -25,9 +27,23 @@ pub struct Cleaning {
     round: Mutex<Cleaner>,
     wake: Wake,
     freed: Wake,
+    /// Whether there are emptied segments that wait for commits.
+    has_emptied: AtomicBool,
 }
 
 impl Cleaning {
+    /// Notes whether emptied segments wait until commits of the replicated log are committed.
+    pub fn set_emptied(&self, some: bool) {
+        self.has_emptied.store(some, Ordering::SeqCst);
+    }
+
+    /// More is committed: wakes the cleaner if that was waited for.
+    pub fn note_committed(&self) {
+        if self.has_emptied.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
     /// Held during a round.
     pub fn lock(&self) -> MutexGuard<'_, Cleaner> {
         lock(&self.round)
@@ -59,6 +75,8 @@ impl Cleaning {
 pub struct Cleaner {
     /// The destinations of copies.
     pub outputs: Outputs,
+    /// Emptied segments that are not given back yet, each with the last commit that had begun to be applied by then.
+    pub emptied: VecDeque<(u64, u32)>,
     /// Which records are old.
     pub ages: Ages,
     /// What keeps memory in place during a round.

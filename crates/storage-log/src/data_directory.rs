@@ -1,7 +1,7 @@
 //! The data directory of an open engine: its files, its lock, its metadata.
 
 use crate::format::META_FILE;
-use crate::format::meta::Meta;
+use crate::format::meta::{Cut, Meta};
 use crate::format::segment::Horizon;
 use crate::lock;
 use kauri_base::sync::{Arc, Mutex};
@@ -74,6 +74,27 @@ impl DataDirectory {
         self.directory
             .replace_file(META_FILE, &meta.encode(), "close.meta")
             .map_err(crate::io_error)
+    }
+
+    /// Notes in the metadata file that the log ended here, with all before it durable. Later segments have this epoch
+    /// or a later one.
+    pub fn note_cut(
+        &self,
+        cut: Cut,
+        horizon: Horizon,
+        epoch_next: u64,
+    ) -> Result<(), StorageError> {
+        let meta = &mut *lock(&self.meta);
+        let mut cuts = meta.cuts.clone();
+        // No segment was opened since one with the same epoch.
+        cuts.retain(|before| before.epoch_next != cut.epoch_next);
+        cuts.push(cut);
+        let new = Meta { cuts, horizon, epoch_next, clean: false, ..meta.clone() };
+        self.directory
+            .replace_file(META_FILE, &new.encode(), "close.meta")
+            .map_err(crate::io_error)?;
+        *meta = new;
+        Ok(())
     }
 
     /// Lets other servers in, after [`DataDirectory::note_clean`].

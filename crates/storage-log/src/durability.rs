@@ -2,20 +2,24 @@
 //! how far the horizon, the marks and the cleaner may go.
 //!
 //! Invariants:
-//! - The horizon tells of nothing that is not durable, and only grows.
+//! - The horizon tells of nothing that is not durable, and only grows, except with [`Durability::cut`].
+//! - It tells of a commit as one of all members ([`Horizon::committed`]) only if that is so.
 //! - Marks and segment headers tell a horizon that comes from here, so they never pass it.
-//! - The cleaner empties only what a [`Bound`] covers: what is durable and has been applied.
+//! - The cleaner empties only what a [`Bound`] covers: what is durable, has been applied, and stays so.
 
 use crate::format::Stream;
 use crate::format::segment::{CleanerPositions, Horizon, Position, Purged};
 use crate::lock;
 use crate::marks::Marks;
 use kauri_base::sync::Mutex;
+use kauri_base::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// See the module's head.
 pub struct Durability {
     horizon: Mutex<Horizon>,
+    /// The last commit up to which a horizon on the medium says that a start applies: it is durable.
+    told: AtomicU64,
     /// How far the cleaner's streams are stored.
     cleaner_stored: Mutex<CleanerPositions>,
     /// None where there can't be a mark file.
@@ -27,6 +31,7 @@ impl Durability {
     pub fn new(horizon: Horizon, marks: Option<Marks>) -> Self {
         Durability {
             cleaner_stored: Mutex::new(horizon.cleaner()),
+            told: AtomicU64::new(horizon.applied(u64::MAX)),
             horizon: Mutex::new(horizon),
             marks,
         }
@@ -51,9 +56,45 @@ impl Durability {
         self.horizon(initialised)
     }
 
+    /// A replicated log begins: the horizon that tells so is not on the medium yet.
+    pub fn begin_frames(&self, base: Purged) {
+        self.note_purged(base);
+        self.told.store(0, Ordering::Release);
+    }
+
     /// Frames of the replicated log up to this one are given up: whatever is told of the horizon tells of that.
     pub fn note_purged(&self, purged: Purged) {
         lock(&self.horizon).raise_purged(purged);
+    }
+
+    /// Frames of the replicated log up to this commit are durable on a quorum.
+    pub fn note_committed(&self, seq: u64) {
+        let mut horizon = lock(&self.horizon);
+        horizon.committed = horizon.committed.max(seq);
+    }
+
+    /// The last commit that a start applies once the medium tells the horizon; without a replicated log all of them.
+    pub fn committed(&self) -> u64 {
+        lock(&self.horizon).applied(u64::MAX)
+    }
+
+    /// A horizon is on the medium, durably.
+    pub fn note_told(&self, horizon: &Horizon) {
+        self.told.fetch_max(horizon.applied(u64::MAX), Ordering::AcqRel);
+    }
+
+    /// The last commit that the next start applies for certain; without a replicated log all of them.
+    pub fn told(&self) -> u64 {
+        self.told.load(Ordering::Acquire)
+    }
+
+    /// The log has been cut off: this is durable, and nothing behind it counts. The first epoch behind the cut is told
+    /// with it.
+    pub fn cut(&self, horizon: Horizon, epoch_next: u64) {
+        *lock(&self.horizon) = horizon;
+        if let Some(marks) = &self.marks {
+            marks.cut(epoch_next);
+        }
     }
 
     /// A drain has returned. This had been stored before it began.
@@ -113,12 +154,13 @@ impl Durability {
 pub struct Bound {
     horizon: Horizon,
     visible: u64,
+    committed: u64,
 }
 
 impl Bound {
     /// Of this horizon, with all commits up to this one applied.
     pub fn new(horizon: Horizon, visible: u64) -> Self {
-        Bound { horizon, visible }
+        Bound { committed: horizon.applied(u64::MAX), horizon, visible }
     }
 
     /// Whether a stream is durable up to this place.
@@ -126,9 +168,9 @@ impl Bound {
         end <= self.horizon.stream(stream)
     }
 
-    /// Whether every unit up to this one has been applied.
+    /// Whether every unit up to this one has been applied, and will never be cut off.
     pub fn covers_commit(&self, seq: u64) -> bool {
-        seq <= self.visible
+        seq <= self.visible.min(self.committed)
     }
 
     /// The last commit that is durable.

@@ -138,8 +138,7 @@ impl StorageEngine for PmLog {
     }
 
     fn sync(&self) -> Result<(), StorageError> {
-        let visible = self.core.visible();
-        self.core.sync_to(visible.0, "sync.drain")?;
+        self.core.sync_to(self.core.head.last(), "sync.drain")?;
         self.core.sync_marks();
         Ok(())
     }

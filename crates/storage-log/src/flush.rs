@@ -28,9 +28,14 @@ const ROUNDS_FOR_OTHERS: u32 = 4;
 impl Core {
     /// Writes everything appended so far to the kernel, or leaves that to the thread that does it.
     pub fn flush(&self) {
-        let wanted = self.visible().0;
+        let wanted = self.head.last();
         if self.acks.stored() < wanted {
             self.flushing.ask(wanted);
+            // What is cut off meanwhile is never stored.
+            let last = self.head.last();
+            if last < wanted {
+                self.flushing.forget_asked(last);
+            }
             if !self.stage_what_is_asked() {
                 self.store_what_is_asked();
             }
@@ -113,7 +118,7 @@ impl Core {
 
     /// Stores everything appended so far. When this returns, it is in the log's file, or staged.
     pub fn try_flush(&self) -> Result<(), StorageError> {
-        let wanted = self.visible().0;
+        let wanted = self.head.last();
         if self.acks.stored() >= wanted || self.stage() {
             return self.check_alive();
         }
@@ -203,7 +208,7 @@ impl Core {
     }
 
     /// With `syncing` held.
-    fn drain(&self, site: Site) -> Result<(), StorageError> {
+    pub fn drain(&self, site: Site) -> Result<(), StorageError> {
         self.flush_now()?;
         let (seq, user) = self.with_flushing(|stored| stored.end());
         let cleaner = self.durability.cleaner_stored();
@@ -252,32 +257,32 @@ impl Core {
             synced = began;
             if self.acks.failure().is_none() {
                 // Failures are kept by `fail`.
-                let _ = self.sync_visible();
+                let _ = self.sync_last();
             }
             if wanted {
                 gather.synced(clock.monotonic().saturating_sub(began), self.acks.under_way());
             }
         }
         self.acks.set_flusher_runs(false);
-        let _ = self.sync_visible();
+        let _ = self.sync_last();
         // Nobody is left to publish what the throttle holds back.
         self.acks.set_written(self.acks.stored());
     }
 
     /// The work of the flusher and the preparer, every interval and when a thread waits for it.
     pub fn flush_round(&self) -> Result<(), StorageError> {
-        self.sync_visible()?;
+        self.sync_last()?;
         self.keep_ahead()?;
         self.keep_marks();
         Ok(())
     }
 
-    /// Makes visible commits durable, and publishes acknowledgements that the throttle no longer holds.
-    fn sync_visible(&self) -> Result<(), StorageError> {
+    /// Makes commits durable, and publishes acknowledgements that the throttle no longer holds.
+    fn sync_last(&self) -> Result<(), StorageError> {
         self.release_held();
-        let visible = self.visible().0;
-        if self.acks.durable() < visible {
-            self.sync_to(visible, "flusher.drain")?;
+        let last = self.head.last();
+        if self.acks.durable() < last {
+            self.sync_to(last, "flusher.drain")?;
         }
         Ok(())
     }

@@ -64,7 +64,12 @@ impl Flushing {
 
     /// Leaves word that everything up to this commit is to be stored.
     pub fn ask(&self, seq: u64) {
-        self.asked.fetch_max(seq, Ordering::Relaxed);
+        self.asked.fetch_max(seq, Ordering::SeqCst);
+    }
+
+    /// Forgets that more than this was asked: there is no more.
+    pub fn forget_asked(&self, seq: u64) {
+        self.asked.fetch_min(seq, Ordering::SeqCst);
     }
 
     /// As if that had been asked up to this commit and no further.
@@ -90,6 +95,12 @@ impl Stored {
         let bytes = bytes_between(self.position, position, segment_bytes);
         (self.seq, self.position) = (seq, position);
         bytes
+    }
+
+    /// What was behind this commit and place is gone; there are no full segments.
+    pub fn cut(&mut self, seq: u64, position: Position) {
+        (self.seq, self.position) = (seq, position);
+        self.throttle = Throttle::default();
     }
 
     /// Full segments that are stored and to be sealed; the head may hold more where nobody stores.

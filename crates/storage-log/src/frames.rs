@@ -3,10 +3,12 @@
 //! Invariants:
 //! - Indexes are consecutive, and so are commit sequences: a frame begins behind the previous one.
 //! - A segment of the user stream that has a frame which is not purged is not emptied ([`Frames::retains`]).
+//! - Frames are applied in order, only committed ones where the member follows; only applied and committed ones are
+//!   purged.
 //! - A position counts as purged only after the horizon has it, so any later header on the medium tells of it before
 //!   the space of a purged frame is used again.
 //!
-//! Locks: `order` comes before all others; the state's lock is one of the short ones.
+//! Locks: `order`, then `applying`, come before all others; the state's lock is one of the short ones.
 
 use crate::address::Address;
 use crate::format::segment::{Position, Purged};
@@ -20,12 +22,17 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub struct Frames {
     order: Mutex<()>,
+    applying: Mutex<()>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     purged: LogPosition,
+    /// The last one that is durable on a quorum, as far as is known.
+    committed: u64,
+    /// The last one that is applied.
+    applied: LogPosition,
     /// Those behind `purged`, in order.
     frames: VecDeque<FrameAt>,
     /// Where the next one begins; none where there is no replicated log.
@@ -60,6 +67,16 @@ pub struct FoundFrames {
     pub frames: VecDeque<FrameAt>,
     /// Records behind the last one.
     pub unframed: Unframed,
+    /// Commits up to this one are applied.
+    pub applied: u64,
+}
+
+impl FoundFrames {
+    /// The last one.
+    pub fn last(&self) -> (LogPosition, u64) {
+        let last = self.frames.back().map(|frame| (frame.position, frame.seq));
+        last.unwrap_or((self.purged.position, self.purged.seq))
+    }
 }
 
 impl Frames {
@@ -67,13 +84,21 @@ impl Frames {
     pub fn new(found: FoundFrames) -> Self {
         let purged = found.purged.position;
         let next = (purged.index > 0).then_some(found.unframed.start);
-        let state = State { purged, frames: found.frames, next };
-        Frames { order: Mutex::new(()), state: Mutex::new(state) }
+        let applied = found.frames.iter().rfind(|frame| frame.seq <= found.applied);
+        let applied = applied.map_or(purged, |frame| frame.position);
+        let committed = applied.index;
+        let state = State { purged, committed, applied, frames: found.frames, next };
+        Frames { order: Mutex::default(), applying: Mutex::default(), state: Mutex::new(state) }
     }
 
-    /// Held while a frame is closed or frames are purged: one after the other.
+    /// Held while a frame is appended, or frames are purged or cut off: one after the other.
     pub fn lock_order(&self) -> MutexGuard<'_, ()> {
         lock(&self.order)
+    }
+
+    /// Held while a frame is applied.
+    pub fn lock_applying(&self) -> MutexGuard<'_, ()> {
+        lock(&self.applying)
     }
 
     /// Which there are.
@@ -87,6 +112,7 @@ impl Frames {
     pub fn begin(&self, base: LogPosition, next: Position) {
         let mut state = lock(&self.state);
         (state.purged, state.next) = (base, Some(next));
+        (state.committed, state.applied) = (base.index, base);
     }
 
     /// Adds the next one.
@@ -94,6 +120,62 @@ impl Frames {
         let mut state = lock(&self.state);
         state.next = Some(Position { epoch: frame.epoch, offset: frame.end });
         state.frames.push_back(frame);
+    }
+
+    /// Where the first one begins, or a place before that.
+    pub fn start(&self) -> Position {
+        let state = lock(&self.state);
+        let first = state.frames.front().map(|first| first.start);
+        first.or(state.next).unwrap_or_default()
+    }
+
+    /// Whether there is a replicated log.
+    pub fn has_begun(&self) -> bool {
+        lock(&self.state).next.is_some()
+    }
+
+    /// Raises what is committed to this index, if there is such a frame. Answers its commit.
+    pub fn commit(&self, index: u64) -> Option<u64> {
+        let frame = self.get(index)?;
+        let mut state = lock(&self.state);
+        if index <= state.committed {
+            return None;
+        }
+        state.committed = index;
+        Some(frame.seq)
+    }
+
+    /// The last one that is committed.
+    pub fn committed(&self) -> u64 {
+        lock(&self.state).committed
+    }
+
+    /// The last one that is applied.
+    pub fn applied(&self) -> LogPosition {
+        lock(&self.state).applied
+    }
+
+    /// Notes that.
+    pub fn set_applied(&self, position: LogPosition) {
+        lock(&self.state).applied = position;
+    }
+
+    /// The next one to be applied, if it is committed.
+    pub fn next_committed(&self) -> Option<FrameAt> {
+        let (next, committed) = {
+            let state = lock(&self.state);
+            (state.applied.index + 1, state.committed)
+        };
+        self.get(next).filter(|_| next <= committed)
+    }
+
+    /// Forgets those behind this index, at whose end is this place.
+    pub fn cut(&self, index: u64, end: Position) {
+        let mut state = lock(&self.state);
+        while state.frames.back().is_some_and(|frame| frame.position.index > index) {
+            state.frames.pop_back();
+        }
+        state.next = Some(end);
     }
 
     /// The frame of an index.

@@ -6,8 +6,8 @@
 //! - A unit is appended as a whole, or its engine ends: only publishing consumes an [`Appended`].
 //! - Commits become visible in the order of their commit sequences.
 //! - Nothing is appended while files are locked.
-//!
-//! Units of this server and of a replicated log pass the same [`Head::begin`].
+//! - A member that follows a replicated log appends other members' frames, which become visible when they are
+//!   applied, and no units of its own. All pass the same [`Head::begin`], which decides.
 
 use crate::acks::Acks;
 use crate::address::Address;
@@ -20,7 +20,7 @@ use crate::lock;
 use crate::open_segment::OpenSegment;
 use crate::segments::Segments;
 use crate::wake::Wake;
-use kauri_base::sync::atomic::{AtomicU64, Ordering};
+use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kauri_base::sync::{Mutex, MutexGuard};
 use kauri_medium::{SegmentStorer, Site};
 use kauri_storage::{LogPosition, StorageError};
@@ -101,6 +101,21 @@ pub struct Head {
     state: Mutex<State>,
     /// The last commit that readers see.
     visible: AtomicU64,
+    /// The last one that was appended without being applied; 0 where that never happened since the member led.
+    followed: AtomicU64,
+    /// As the state says: a hint.
+    follows: AtomicBool,
+}
+
+/// What is appended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Append {
+    /// A unit of this server, or what resolves units.
+    Unit,
+    /// A frame of what was committed here.
+    Frame,
+    /// A unit or a frame as another member has it.
+    Copy,
 }
 
 /// What an append looks at and tells of with the head's mutex held.
@@ -201,6 +216,8 @@ pub struct Appended<'c> {
     pub holding: bool,
     /// How many ever had been.
     pub holds: u64,
+    /// Whether it is applied later.
+    pub follows: bool,
     acks: &'c Acks,
 }
 
@@ -211,10 +228,20 @@ impl Drop for Appended<'_> {
 }
 
 impl Head {
-    /// A head that goes on after this commit and place.
-    pub fn new(seq: u64, position: Position, unframed: Unframed) -> Self {
+    /// A head that goes on after this commit and place. Of a replicated log everything up to commit `applied` is
+    /// applied, and the member follows; without one `applied` is `seq`.
+    pub fn new(
+        (seq, position): (u64, Position),
+        unframed: Unframed,
+        (follows, applied): (bool, u64),
+    ) -> Self {
         let state = State { seq, position, marked: seq, unframed, ..State::default() };
-        Head { state: Mutex::new(state), visible: AtomicU64::new(seq) }
+        Head {
+            state: Mutex::new(State { follows, applied, ..state }),
+            visible: AtomicU64::new(applied),
+            followed: AtomicU64::new(if follows { seq } else { 0 }),
+            follows: AtomicBool::new(follows),
+        }
     }
 
     /// Begins to append a unit whose records have payloads of these lengths, and gives it its commit sequence.
@@ -222,9 +249,11 @@ impl Head {
     pub fn begin<'c>(
         &'c self,
         around: Surroundings<'c>,
+        what: Append,
         payload_lens: impl Iterator<Item = u32> + Clone,
     ) -> Result<Appender<'c>, NotAppended> {
         let mut state = lock(&self.state);
+        state.check(what)?;
         if around.files.is_held() {
             return Err(NotAppended::Held);
         }
@@ -240,8 +269,11 @@ impl Head {
             state.mark(&horizon).map_err(|error| around.broken(error))?;
         }
         state.seq += 1;
-        let (holding, holds) = (state.holding > 0, state.holds);
-        let appended = Appended { seq: state.seq, holding, holds, acks: around.acks };
+        let mut appended = state.appended(state.seq, around.acks);
+        if matches!(what, Append::Frame) && state.unframed.records > 0 {
+            // Of units that this member has committed while it led: they are applied, and so is all before them.
+            (appended.follows, state.applied) = (false, state.seq);
+        }
         Ok(Appender { state, around, appended })
     }
 
@@ -270,8 +302,74 @@ impl Head {
         self.visible.load(Ordering::Acquire)
     }
 
+    /// The last commit that readers see or will see once it is applied.
+    #[inline]
+    pub fn last(&self) -> u64 {
+        self.visible().max(self.followed.load(Ordering::Acquire))
+    }
+
+    /// Whether the member follows. Exact only for who keeps it from changing.
+    #[inline]
+    pub fn follows(&self) -> bool {
+        self.follows.load(Ordering::Relaxed)
+    }
+
+    /// A copy has been appended. It is applied later.
+    pub fn keep_unapplied(&self, appended: Appended<'_>) -> u64 {
+        let seq = appended.seq;
+        std::mem::forget(appended);
+        self.followed.store(seq, Ordering::Release);
+        seq
+    }
+
+    /// Begins to apply the commit behind the last one that was; to be published.
+    pub fn begin_applying<'c>(&self, acks: &'c Acks) -> Appended<'c> {
+        let mut state = lock(&self.state);
+        state.applied += 1;
+        state.appended(state.applied, acks)
+    }
+
+    /// The last commit that was applied, or begun to be.
+    pub fn begun(&self) -> u64 {
+        lock(&self.state).begun()
+    }
+
+    /// Where the next frame's first unit goes: its commit. `None` while there are units without a frame, or while the
+    /// member leads.
+    pub fn next_copy(&self) -> Option<u64> {
+        let state = lock(&self.state);
+        (state.follows && state.unframed.records == 0).then_some(state.seq + 1)
+    }
+
+    /// Accepts units of this server, or no more. Answers `false`, and changes nothing, if it is to lead and something
+    /// is not applied; else the last commit that had been given when it began to follow is visible.
+    pub fn set_follows(&self, follows: bool, acks: &Acks) -> bool {
+        let seq = {
+            let state = &mut *lock(&self.state);
+            if !follows && state.begun() < state.seq {
+                return false;
+            }
+            if state.follows != follows {
+                (state.follows, state.applied) = (follows, state.seq);
+                self.followed.store(0, Ordering::Release);
+                self.follows.store(follows, Ordering::Relaxed);
+            }
+            state.applied
+        };
+        let mut turns = 0u32;
+        while follows && self.visible() < seq && acks.failure().is_none() {
+            turns += 1;
+            if turns < 64 {
+                kauri_base::sync::hint::spin_loop();
+            } else {
+                kauri_base::sync::thread::yield_now();
+            }
+        }
+        true
+    }
+
     /// The replicated log begins: its first frame is behind `base`, and has nothing that was appended so far. A mark at
-    /// the stream's end tells of that. Answers where the first frame begins.
+    /// the stream's end tells of that. The member follows from now on. Answers where the first frame begins.
     pub fn begin_frames(
         &self,
         around: &Surroundings<'_>,
@@ -284,12 +382,27 @@ impl Head {
         if !state.fits([HORIZON_BYTES as u32].into_iter()) {
             return Err(NotAppended::Room(state.prepared_ever));
         }
-        around.durability.note_purged(Purged { position: base, seq: state.seq });
+        around.durability.begin_frames(Purged { position: base, seq: state.seq });
         let horizon = state.horizon_in(around);
         let (header, payload) = state.mark_record(&horizon);
         state.append(&header, &payload).map_err(|error| around.broken(error))?;
         state.publish("commit.fence").map_err(|error| around.broken(error))?;
-        Ok(state.end_frame())
+        let end = state.end_frame();
+        drop(state);
+        self.set_follows(true, around.acks);
+        Ok(end)
+    }
+
+    /// Appends a mark, if there is room for one. Answers the horizon that it tells.
+    pub fn tell(&self, around: &Surroundings<'_>) -> Result<Option<Horizon>, StorageError> {
+        let state = &mut *lock(&self.state);
+        if around.files.is_held() || !state.fits_mark() {
+            return Ok(None);
+        }
+        let horizon = state.horizon_in(around);
+        let told = state.mark(&horizon).and_then(|()| state.publish("commit.fence"));
+        told.map_err(|error| around.acks.fail("appending to the log", error))?;
+        Ok(Some(horizon))
     }
 
     /// The end of the stream.
@@ -302,14 +415,15 @@ impl Head {
         lock(&self.state).horizon(durability, initialised)
     }
 
-    /// Counts another held snapshot: of the last commit that has a number, which `note` is told with the mutex held.
-    /// Answers that commit, and which of all held snapshots it is.
+    /// Counts another held snapshot: of the last commit that has a number and is not to be applied later. `note` is told
+    /// of it with the mutex held. Answers that commit, and which of all held snapshots it is.
     pub fn hold(&self, note: impl FnOnce(u64)) -> (u64, u64) {
         let state = &mut *lock(&self.state);
         state.holding += 1;
         state.holds += 1;
-        note(state.seq);
-        (state.seq, state.holds)
+        let seq = state.begun();
+        note(seq);
+        (seq, state.holds)
     }
 
     /// A snapshot is held no more.
@@ -387,6 +501,23 @@ impl Head {
     pub fn close(&self) -> Result<(), StorageError> {
         lock(&self.state).close()
     }
+
+    /// Takes the segments that are prepared.
+    pub fn take_prepared(&self) -> VecDeque<OpenSegment> {
+        let state = &mut *lock(&self.state);
+        state.asked = false;
+        std::mem::take(&mut state.prepared)
+    }
+
+    /// The log ends with this commit, at this place: what was behind it is cut off, and all segments have been left.
+    /// `note` is called with the mutex held.
+    pub fn cut(&self, seq: u64, position: Position, note: impl FnOnce()) {
+        let state = &mut *lock(&self.state);
+        (state.seq, state.position, state.marked) = (seq, position, seq);
+        state.unframed = Unframed::from(seq + 1, position);
+        self.followed.store(seq, Ordering::Release);
+        note();
+    }
 }
 
 #[derive(Default)]
@@ -404,6 +535,9 @@ struct State {
     full_unpublished: usize,
     /// The last commit sequence that was given.
     seq: u64,
+    /// Whether other members' frames are appended, and which commit of them was last begun to be applied.
+    follows: bool,
+    applied: u64,
     /// The head's position before the first segment.
     position: Position,
     /// The durable commit of the last mark.
@@ -417,6 +551,26 @@ struct State {
 }
 
 impl State {
+    /// Whether this may be appended now.
+    #[inline]
+    fn check(&self, what: Append) -> Result<(), NotAppended> {
+        match (what, self.follows) {
+            (Append::Unit, true) => Err(NotAppended::Failed(StorageError::NotPrimary)),
+            (Append::Copy, false) => Err(NotAppended::Failed(StorageError::OutOfOrder)),
+            _ => Ok(()),
+        }
+    }
+
+    fn appended<'c>(&self, seq: u64, acks: &'c Acks) -> Appended<'c> {
+        let (holding, holds, follows) = (self.holding > 0, self.holds, self.follows);
+        Appended { seq, holding, holds, follows, acks }
+    }
+
+    /// The last commit that was applied, or begun to be.
+    fn begun(&self) -> u64 {
+        if self.follows { self.applied } else { self.seq }
+    }
+
     fn horizon(&self, durability: &Durability, initialised: u32) -> Horizon {
         durability.horizon_of_memory(self.seq, self.position(), initialised)
     }
@@ -555,11 +709,19 @@ impl State {
         (header, payload)
     }
 
+    /// Whether a mark fits.
+    fn fits_mark(&self) -> bool {
+        let bytes = record_bytes(HORIZON_BYTES as u32);
+        self.open.as_ref().is_some_and(|open| open.fits(u64::from(bytes), 1))
+    }
+
     /// Appends a mark if one fits.
     fn mark(&mut self, horizon: &Horizon) -> Result<(), StorageError> {
         let (header, payload) = self.mark_record(horizon);
-        let Some(open) = &mut self.open else { return Ok(()) };
-        if open.fits(u64::from(header.record_bytes()), 1) {
+        if !self.fits_mark() {
+            return Ok(());
+        }
+        if let Some(open) = &mut self.open {
             open.append(&header, &payload)?;
             self.counts.add(&header);
             self.marked = horizon.seq;

@@ -19,7 +19,15 @@ impl Core {
         Bound::new(self.horizon(), self.visible().0)
     }
 
-    /// Stores a mark with the current horizon. With `syncing` held, or with a log in memory.
+    /// As [`Core::store_mark`], if the log is memory: there commits are durable without a sync.
+    fn store_mark_of_memory(&self) {
+        if self.cache.is_direct() {
+            let _syncing = self.flushing.lock_syncing();
+            self.store_mark();
+        }
+    }
+
+    /// Stores a mark with the current horizon. With `syncing` held.
     pub fn store_mark(&self) {
         self.durability.store_mark(|| self.horizon());
     }
@@ -31,9 +39,7 @@ impl Core {
             return;
         }
         let Some(_work) = self.files.enter() else { return };
-        if self.cache.is_direct() {
-            self.store_mark();
-        }
+        self.store_mark_of_memory();
         if self.durability.is_mark_sync_due(self.options.clock.monotonic()) {
             self.sync_marks();
         }
@@ -41,9 +47,7 @@ impl Core {
 
     /// Makes durable what marks describe.
     pub fn sync_marks(&self) {
-        if self.cache.is_direct() {
-            self.store_mark();
-        }
+        self.store_mark_of_memory();
         if self.durability.sync_marks(self.options.clock.monotonic()) {
             self.counters.mark_syncs.add(1);
         }

@@ -22,7 +22,9 @@
 //! | `core` | all these parts; the lock order |
 //! | `horizon`, `pressure`, `flush`, `prepare`, `ahead` | what is durable; scarcity; storing and syncing; opening and sealing segments |
 //! | `read`, `readahead`, `unit`, `store`, `sorted_data` | reading |
+//! | `frame_reader` | frames of a replicated log with their records |
 //! | `cleaner`, `commit`, `attach` | freeing segments; from a write unit to records in the log; building indexes at startup |
+//! | `cut_off`, `frame_writer`, `replicated_log` | cutting off a replicated log's end; appending frames; the interface |
 //! | `backup`, `close`, `status` | locking the files for a copy; clean shutdown; `serverStatus` |
 //! | `recovery` | from the medium to memory |
 //! | `engine` | the interface |
@@ -46,12 +48,15 @@ mod collection;
 mod commit;
 mod core;
 mod counters;
+mod cut_off;
 mod data_directory;
 mod durability;
 mod engine;
 mod files;
 mod flush;
 mod flushing;
+mod frame_reader;
+mod frame_writer;
 mod frames;
 mod gather;
 mod head;

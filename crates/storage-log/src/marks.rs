@@ -22,7 +22,7 @@ use crate::format::marks::{
 use crate::format::segment::Horizon;
 use crate::lock;
 use kauri_base::log::{self, Attr};
-use kauri_base::sync::atomic::{AtomicBool, Ordering};
+use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kauri_base::sync::{Arc, Mutex};
 use kauri_medium::{Directory, Faults, Medium, Result};
 use std::io::IoSlice;
@@ -113,7 +113,8 @@ impl FoundMarks {
 pub struct Marks {
     file: Arc<dyn Medium>,
     directory: [u8; 16],
-    cut: u64,
+    /// Changed only where no mark is stored.
+    cut: AtomicU64,
     slots: Mutex<Slots>,
     /// Held by the thread that syncs.
     syncing: Mutex<()>,
@@ -153,7 +154,7 @@ impl Marks {
         let marks = Marks {
             file,
             directory: id,
-            cut: found.mark.cut,
+            cut: AtomicU64::new(found.mark.cut),
             slots: Mutex::new(slots),
             syncing: Mutex::new(()),
             failed: AtomicBool::new(false),
@@ -168,8 +169,8 @@ impl Marks {
 
     /// The directory has a new cut and segments of these epochs, all of it durable. Afterwards the mark file's
     /// contents about that are durable, too.
-    pub fn begin(&mut self, cut: u64, horizon: Horizon, epochs: &[(u32, u64)], found: &FoundMarks) {
-        self.cut = cut;
+    pub fn begin(&self, cut: u64, horizon: Horizon, epochs: &[(u32, u64)], found: &FoundMarks) {
+        self.cut(cut);
         for (segment, epoch) in epochs {
             if found.epoch(*segment) != *epoch {
                 self.opened(*segment, *epoch);
@@ -179,19 +180,25 @@ impl Marks {
         self.sync(Duration::ZERO);
     }
 
+    /// The log has been cut off before segments of this epoch.
+    pub fn cut(&self, epoch_next: u64) {
+        self.cut.store(epoch_next, Ordering::Release);
+    }
+
     /// All of this is durable. Stores the mark for it, unless the last one covers it.
     pub fn store(&self, mut horizon: Horizon) {
         let mut slots = lock(&self.slots);
-        if slots.last.cut == self.cut {
+        let cut = self.cut.load(Ordering::Acquire);
+        if slots.last.cut == cut {
             // What another thread has told meanwhile stays told.
             horizon.raise(&slots.last.horizon);
         }
-        let told = Mark { cut: self.cut, horizon, ..slots.last };
+        let told = Mark { cut, horizon, ..slots.last };
         let is_told = slots.last == told && told.number > 0;
         if is_told || self.failed.load(Ordering::Acquire) {
             return;
         }
-        let mark = Mark { number: slots.last.number.saturating_add(1), cut: self.cut, horizon };
+        let mark = Mark { number: slots.last.number.saturating_add(1), cut, horizon };
         let at = (slots.next * MARK_SLOT_BYTES) as u64;
         if self.put(at, &mark.encode(&self.directory)) {
             (slots.last, slots.unsynced) = (mark, true);

@@ -141,6 +141,8 @@ pub struct Plan {
     pub holds: u64,
     /// The unit's place in a replicated log, if it is appended as pending.
     pub pending: Option<LogPosition>,
+    /// Whether it is another member's, which has checked it and is in the log already.
+    pub copied: bool,
     /// Its commit record, and that one's length.
     pub commit_at: Address,
     pub commit_len: u32,
@@ -157,6 +159,7 @@ impl Default for Plan {
             holding: false,
             holds: 0,
             pending: None,
+            copied: false,
             commit_at: Address { segment: 0, offset: 0 },
             commit_len: 0,
             records: 0,
@@ -170,7 +173,8 @@ impl Plan {
         self.steps.clear();
         self.stores.clear();
         self.indexes.clear();
-        (self.holding, self.holds, self.pending) = (false, 0, None);
+        (self.holding, self.holds) = (false, 0);
+        (self.pending, self.copied) = (None, false);
         self.records = 0;
         self.purpose_write = false;
     }

@@ -69,6 +69,7 @@ impl Core {
             stream,
             horizon: self.horizon(),
         };
+        let horizon = header.horizon;
         append_header(&mut writer, &header).map_err(failed)?;
         debug_assert_eq!(writer.end(), SEGMENT_HEADER_BYTES);
         writer.set_site(match stream {
@@ -78,6 +79,7 @@ impl Core {
         });
         writer.store_pending("segment.header.persist").map_err(failed)?;
         self.sync_all("segment.header.drain")?;
+        self.durability.note_told(&horizon);
         self.segments.has_header(segment);
         self.segments.get(segment).opened(epoch, stream);
         self.durability.note_opened(segment, epoch);

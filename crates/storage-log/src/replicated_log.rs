@@ -1,29 +1,26 @@
-//! Closes frames of the replicated log, finds and reads them.
+//! The engine as a replicated log: see [`ReplicatedLog`].
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`crate::frames`] | which frames there are |
+//! | [`crate::frame_reader`], [`crate::frame_writer`] | reading and appending them |
+//! | `crate::commit::apply_frames` | applying them |
+//! | [`crate::cut_off`] | cutting off the log's end |
 
-use crate::address::Address;
 use crate::core::Core;
-use crate::format::frame::{FRAME_DATA_BYTES_MAX, FramePayload};
-use crate::format::record::{FLAG_ALONE, Kind, RecordHeader, record_bytes};
 use crate::format::segment::Purged;
-use crate::format::{SEGMENT_HEADER_BYTES, Stream};
-use crate::frames::FrameAt;
-use crate::head::{Appended, NotAppended};
-use crate::open_segment::payload_bytes_max;
-use crate::reader::{Next, RawRecord, RecordReader};
-use crate::segments::{Purpose, State};
-use kauri_base::CommitSeq;
+use crate::head::NotAppended;
+use crate::segments::Purpose;
 use kauri_storage::{
-    CommitTicket, Frame, FrameRange, FrameRecord, LogPosition, ReplicatedLog, StorageError,
+    AppliedUnits, CommitTicket, Frame, FrameRange, FrameRecord, LogPosition, ReplicatedLog,
+    StorageError, Truncated,
 };
-
-/// Most terms: a record header has 32 bits for one.
-const TERM_MAX: u64 = u32::MAX as u64;
 
 impl ReplicatedLog for Core {
     fn begin_frames(&self, base: LogPosition) -> Result<(), StorageError> {
         self.check_alive()?;
         let _order = self.frames.lock_order();
-        if self.frames.range() != FrameRange::default() || base.index == 0 {
+        if self.frames.has_begun() || base.index == 0 {
             return Err(StorageError::OutOfOrder);
         }
         let next = loop {
@@ -37,7 +34,9 @@ impl ReplicatedLog for Core {
             }
         };
         self.frames.begin(base, next);
-        self.sync_all("commit.drain")
+        self.sync_all("commit.drain")?;
+        self.durability.note_told(&self.horizon());
+        Ok(())
     }
 
     fn close_frame(
@@ -46,32 +45,7 @@ impl ReplicatedLog for Core {
         time: u64,
         data: &[u8],
     ) -> Result<(Frame, CommitTicket), StorageError> {
-        self.check_alive()?;
-        let _order = self.frames.lock_order();
-        let last = self.frames.range().last;
-        let is_next = last.index > 0 && position.index == last.index + 1;
-        if !is_next || position.term < last.term || position.term > TERM_MAX {
-            return Err(StorageError::OutOfOrder);
-        }
-        let max = payload_bytes_max(self.segments.segment_bytes()) as usize;
-        let max = max.saturating_sub(FramePayload::len(&[]) as usize).min(FRAME_DATA_BYTES_MAX);
-        if data.len() > max {
-            return Err(StorageError::DocumentTooLarge { bytes: data.len(), max });
-        }
-        loop {
-            match self.append_frame(position, time, data) {
-                Ok((appended, at, frame)) => {
-                    self.frames.push(at);
-                    let seq = self.head.publish(appended)?;
-                    return Ok((frame, self.acks.tickets(seq)));
-                }
-                Err(NotAppended::Room(prepared_ever)) => {
-                    self.make_room(Purpose::Delete, prepared_ever)?;
-                }
-                Err(NotAppended::Held) => return Err(StorageError::FilesHeld),
-                Err(NotAppended::Failed(error)) => return Err(error),
-            }
-        }
+        self.append_own_frame(position, time, data)
     }
 
     fn frames(&self) -> FrameRange {
@@ -88,18 +62,21 @@ impl ReplicatedLog for Core {
 
     fn read_frame(&self, index: u64) -> Result<Option<(Frame, Vec<FrameRecord>)>, StorageError> {
         let Some(at) = self.frames.get(index) else { return Ok(None) };
-        let read = self.read_frame_at(&at);
-        // While it was read it may have been purged, and its space used again.
-        if self.frames.get(index).is_none() {
+        let read = self.read_placed(&at);
+        // While it was read it may have been purged or cut off, and its space used again.
+        if self.frames.get(index) != Some(at) {
             return Ok(None);
         }
-        read.map(Some)
+        read.map(|(frame, records)| {
+            Some((frame, records.into_iter().map(|(_, record)| record).collect()))
+        })
     }
 
     fn purge_frames(&self, index: u64) -> Result<(), StorageError> {
         self.check_alive()?;
         let _order = self.frames.lock_order();
-        let Some(frame) = self.frames.get(index) else { return Ok(()) };
+        let most = self.frames.committed().min(self.frames.applied().index);
+        let Some(frame) = self.frames.get(index.min(most)) else { return Ok(()) };
         // The log has to end behind what is purged, whatever happens.
         if frame.seq > self.acks.durable() {
             self.sync_all("commit.drain")?;
@@ -109,146 +86,59 @@ impl ReplicatedLog for Core {
         self.cleaner.wake();
         Ok(())
     }
-}
 
-impl Core {
+    fn lead(&self) -> Result<(), StorageError> {
+        self.check_alive()?;
+        let _order = self.frames.lock_order();
+        let _applying = self.frames.lock_applying();
+        let is_applied = self.frames.has_begun() && self.head.set_follows(false, &self.acks);
+        if is_applied { Ok(()) } else { Err(StorageError::OutOfOrder) }
+    }
+
+    fn follow(&self) {
+        if self.frames.has_begun() {
+            self.head.set_follows(true, &self.acks);
+        }
+    }
+
     fn append_frame(
         &self,
-        position: LogPosition,
-        time: u64,
-        data: &[u8],
-    ) -> Result<(Appended<'_>, FrameAt, Frame), NotAppended> {
-        let payload_len = FramePayload::len(data);
-        let mut head = self.begin([payload_len].into_iter())?;
-        let unframed = head.unframed();
-        let payload = FramePayload {
-            first: unframed.first,
-            time,
-            bytes: unframed.bytes,
-            records: unframed.records,
-            data: data.to_vec(),
-        };
-        let bytes = payload.encode();
-        let header = RecordHeader {
-            kind: Kind::Frame,
-            flags: FLAG_ALONE,
-            payload_len,
-            payload_crc: crc32c::crc32c(&bytes),
-            collection: position.term as u32,
-            record: position.index,
-            seq: head.seq(),
-        };
-        let (at, _) = head.append(&header, &bytes)?;
-        let end = head.end_frame();
-        let frame_at = FrameAt {
-            position,
-            first: unframed.first,
-            seq: header.seq,
-            start: unframed.start,
-            epoch: end.epoch,
-            at,
-            end: at.offset + record_bytes(payload_len),
-        };
-        Ok((head.finish()?, frame_at, frame(&header, payload)))
+        frame: &Frame,
+        records: &[FrameRecord],
+    ) -> Result<CommitTicket, StorageError> {
+        self.append_copied_frame(frame, records)
     }
 
-    fn read_frame_at(&self, frame: &FrameAt) -> Result<(Frame, Vec<FrameRecord>), StorageError> {
-        if self.acks.stored() < frame.seq {
-            self.flush_now()?;
+    fn commit_frames(&self, index: u64) {
+        if let Some(seq) = self.frames.commit(index) {
+            self.durability.note_committed(seq);
+            self.cleaner.note_committed();
         }
-        let mut records = Vec::new();
-        let mut bytes = 0;
-        for (segment, epoch) in self.user_segments(frame.start.epoch, frame.epoch) {
-            // A segment that a recovery has cut has no end record.
-            let end = match self.segments.get(segment).end() {
-                _ if epoch == frame.epoch => frame.end,
-                0 => u32::MAX,
-                end => end,
-            };
-            let medium = self.directory.medium();
-            let faults = self.directory.faults();
-            let mut reader = RecordReader::new(medium, faults, &self.segments, segment, epoch, end);
-            if !self.cache.is_direct() {
-                reader = reader.with_memory(&self.cache, segment);
-            }
-            if epoch == frame.start.epoch {
-                reader.seek(frame.start.offset.max(SEGMENT_HEADER_BYTES));
-            }
-            loop {
-                let record = match reader.next().map_err(crate::io_error)? {
-                    Next::Finished => break,
-                    Next::Record(record) if record.payload_whole => record,
-                    Next::Record(RawRecord { offset, .. }) | Next::Bad(offset) => {
-                        return Err(damaged(Address { segment, offset }));
-                    }
-                };
-                if record.header.seq < frame.first
-                    || matches!(record.header.kind, Kind::Mark | Kind::End)
-                {
-                    continue;
-                }
-                if record.header.kind == Kind::Frame {
-                    let payload = FramePayload::decode(record.payload)
-                        .filter(|payload| payload.bytes == bytes)
-                        .filter(|payload| payload.records as usize == records.len());
-                    return match payload.filter(|_| record.header.seq == frame.seq) {
-                        Some(payload) => Ok((self::frame(&record.header, payload), records)),
-                        None => Err(damaged(frame.at)),
-                    };
-                }
-                bytes += u64::from(record.header.record_bytes());
-                records.push(frame_record(&record));
-            }
+    }
+
+    fn committed(&self) -> u64 {
+        self.frames.committed()
+    }
+
+    fn apply_frame(
+        &self,
+        units: &mut dyn AppliedUnits,
+    ) -> Result<Option<LogPosition>, StorageError> {
+        self.apply_next_frame(units)
+    }
+
+    fn applied(&self) -> LogPosition {
+        self.frames.applied()
+    }
+
+    fn truncate_frames(&self, index: u64) -> Result<Truncated, StorageError> {
+        self.check_alive()?;
+        let _order = self.frames.lock_order();
+        let _applying = self.frames.lock_applying();
+        let index = index.min(self.frames.range().last.index);
+        if !self.head.follows() || index < self.frames.committed() {
+            return Err(StorageError::OutOfOrder);
         }
-        Err(damaged(frame.at))
-    }
-
-    /// The segments of the user stream from one epoch to another one, in order.
-    fn user_segments(&self, first: u64, last: u64) -> Vec<(u32, u64)> {
-        let of = |number: u32| {
-            let segment = self.segments.get(number);
-            let is_user = segment.stream() == Stream::User && segment.state() != State::Free;
-            is_user.then_some((number, segment.epoch()))
-        };
-        let mut found: Vec<_> = (0..self.segments.usage().count)
-            .filter_map(of)
-            .filter(|(_, epoch)| (first..=last).contains(epoch))
-            .collect();
-        found.sort_unstable_by_key(|(_, epoch)| *epoch);
-        found
-    }
-}
-
-fn damaged(at: Address) -> StorageError {
-    StorageError::Corruption {
-        collection: None,
-        record: None,
-        message: format!(
-            "a frame of the replicated log is damaged at offset {} of segment {}",
-            at.offset, at.segment
-        ),
-    }
-}
-
-fn frame(header: &RecordHeader, payload: FramePayload) -> Frame {
-    Frame {
-        position: LogPosition { term: u64::from(header.collection), index: header.record },
-        first: CommitSeq(payload.first),
-        seq: CommitSeq(header.seq),
-        time: payload.time,
-        records: payload.records,
-        bytes: payload.bytes,
-        data: payload.data,
-    }
-}
-
-fn frame_record(record: &RawRecord<'_>) -> FrameRecord {
-    FrameRecord {
-        kind: record.header.kind as u8,
-        alone: record.header.flags & FLAG_ALONE != 0,
-        collection: record.header.collection,
-        record: record.header.record,
-        seq: CommitSeq(record.header.seq),
-        payload: record.payload.to_vec(),
+        self.cut_off(index)
     }
 }

@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::reader::{
     Contents, Found, Next, OtherCopy, RecordReader, read_header, read_summary, read_trailer,
 };
-use crate::recovery::{Builder, FoundPending, Outcome, Place, Scan, Stop};
+use crate::recovery::{Builder, FoundPending, Outcome, Place, Scan, Stop, settle};
 use crate::registry::Registry;
 use crate::segments::Segments;
 use crate::staging::Overlay;
@@ -198,10 +198,17 @@ fn verify_locked(
     report.segment_bytes = meta.segment_bytes;
     let progress = full.then_some(progress);
     match Scan::new(log, threads, &*options.clock).run() {
-        Ok(outcome) => {
+        Ok(mut outcome) => {
+            let applied = match settle(log, &mut outcome) {
+                Ok(found) => found.applied,
+                Err(error) => {
+                    report.damage.push(Damage::at(0, 0, error.to_string()));
+                    outcome.cut.seq
+                }
+            };
             report.dropped_records = outcome.dropped_records;
             report.segments_opened = outcome.epoch_next.saturating_sub(1);
-            check_kept(log, &outcome, threads, progress, &mut report)?;
+            check_kept(log, (&outcome, applied), threads, progress, &mut report)?;
             if full {
                 check_images(log, &outcome.images, threads, &mut report)?;
             }
@@ -287,7 +294,7 @@ fn check_unfollowed(
 /// the space by collection.
 fn check_kept(
     log: Log<'_>,
-    outcome: &Outcome,
+    (outcome, applied): (&Outcome, u64),
     threads: usize,
     progress: Option<&(dyn Fn(u32, u32) + Sync)>,
     report: &mut Report,
@@ -295,7 +302,7 @@ fn check_kept(
     // As they lie in the file, for devices that seek.
     let mut kept: Vec<&Kept> = outcome.kept.iter().collect();
     kept.sort_unstable_by_key(|kept| kept.segment);
-    let whole = Whole::new(log, outcome, threads);
+    let whole = Whole::new(log, (outcome, applied), threads);
     let done = AtomicU32::new(0);
     let checked = check_all(log, (kept.len(), threads), true, |n, check| {
         let Some(this) = kept.get(n) else { return Ok(()) };
@@ -359,11 +366,11 @@ struct Whole<'m> {
 }
 
 impl<'m> Whole<'m> {
-    fn new(log: Log<'m>, outcome: &Outcome, threads: usize) -> Self {
+    fn new(log: Log<'m>, (outcome, applied): (&Outcome, u64), threads: usize) -> Self {
         let domain = EpochDomain::new();
         let found = FoundPending::find(log, &outcome.kept);
         let resolution = found.map(|found| found.resolution).unwrap_or_default();
-        let builder = Builder::new(domain.clone(), log.segments, threads, resolution);
+        let builder = Builder::new(domain.clone(), log.segments, threads, (resolution, applied));
         Whole { log, domain, builder }
     }
 

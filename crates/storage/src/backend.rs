@@ -6,6 +6,7 @@
 use crate::commit_ticket::CommitTicket;
 use crate::engine::{Committer, LocalCommitter, RecoveryUnit, StorageEngine};
 use crate::error::StorageError;
+use crate::replicated_log::AppliedChange;
 use crate::unit::WriteUnit;
 use crate::watches::{Watch, Watches};
 use kauri_base::ticks::Ticks;
@@ -92,6 +93,11 @@ impl Backend {
         let ticket = self.committer.commit(unit)?;
         self.watches.committed(unit);
         Ok(ticket)
+    }
+
+    /// A member that follows has applied a unit with these changes: who watches is woken.
+    pub fn note_applied(&self, changes: &[AppliedChange]) {
+        self.watches.changed(changes.iter().map(|change| change.collection));
     }
 
     pub(crate) fn reader(&self) -> Box<dyn RecoveryUnit> {

@@ -109,7 +109,8 @@ pub trait ReplicatedLog: Send + Sync {
     fn begin_frames(&self, base: LogPosition) -> Result<(), StorageError>;
 
     /// Closes a frame with everything committed since the previous one. `OutOfOrder` unless its index is the next one
-    /// and its term not lower than the previous one's. `time` is of its first unit.
+    /// and its term not lower than the previous one's. `time` is of its first unit. A member that follows may close one,
+    /// too: of the units that it has committed while it led, which are applied, or without units, which is not.
     fn close_frame(
         &self,
         position: LogPosition,
@@ -132,13 +133,11 @@ pub trait ReplicatedLog: Send + Sync {
     fn purge_frames(&self, index: u64) -> Result<(), StorageError>;
 
     /// Accepts units from now on: the member leads. `OutOfOrder` unless all frames are applied.
-    fn lead(&self) -> Result<(), StorageError> {
-        Err(StorageError::Unsupported("followers of a replicated log"))
-    }
+    fn lead(&self) -> Result<(), StorageError>;
 
     /// Accepts no more units, which answer `NotPrimary`, except those without records. When this returns no unit is
     /// under way. A log with frames begins in this state.
-    fn follow(&self) {}
+    fn follow(&self);
 
     /// Appends a frame and its units as another member has them, not applied. `OutOfOrder` unless it is the next one,
     /// its term is not lower than the previous one's, its units follow the last one in the log, and there are no units
@@ -146,38 +145,28 @@ pub trait ReplicatedLog: Send + Sync {
     /// whole units. The ticket is of the frame's own commit sequence.
     fn append_frame(
         &self,
-        _frame: &Frame,
-        _records: &[FrameRecord],
-    ) -> Result<CommitTicket, StorageError> {
-        Err(StorageError::Unsupported("followers of a replicated log"))
-    }
+        frame: &Frame,
+        records: &[FrameRecord],
+    ) -> Result<CommitTicket, StorageError>;
 
     /// Frames up to this index are durable on a quorum. Indexes beyond the last frame, and lower ones than before, are
     /// ignored. What the next start knows of this may be older.
-    fn commit_frames(&self, _index: u64) {}
+    fn commit_frames(&self, index: u64);
 
     /// The last index that is known to be committed.
-    fn committed(&self) -> u64 {
-        0
-    }
+    fn committed(&self) -> u64;
 
     /// Applies the next frame if it is committed, unit by unit, and answers its position; `None` if there is none to
     /// apply. Blocks while it reads from the medium. After an error nothing more can be applied: the engine ends.
     fn apply_frame(
         &self,
-        _units: &mut dyn AppliedUnits,
-    ) -> Result<Option<LogPosition>, StorageError> {
-        Err(StorageError::Unsupported("followers of a replicated log"))
-    }
+        units: &mut dyn AppliedUnits,
+    ) -> Result<Option<LogPosition>, StorageError>;
 
     /// The last frame whose units readers see. A leader's own frames are applied when they are closed.
-    fn applied(&self) -> LogPosition {
-        LogPosition::default()
-    }
+    fn applied(&self) -> LogPosition;
 
     /// Cuts off the frames behind this index, and units without a frame. `OutOfOrder` below what is committed, or while
     /// the member leads.
-    fn truncate_frames(&self, _index: u64) -> Result<Truncated, StorageError> {
-        Err(StorageError::Unsupported("followers of a replicated log"))
-    }
+    fn truncate_frames(&self, index: u64) -> Result<Truncated, StorageError>;
 }

@@ -58,10 +58,15 @@ impl Watches {
     /// A unit has become visible.
     #[inline]
     pub fn committed(&self, unit: &WriteUnit<'_>) {
+        self.changed(unit.ops.iter().map(|op| op.collection));
+    }
+
+    /// The same of a unit with these collections.
+    pub fn changed(&self, collections: impl Iterator<Item = CollectionId>) {
         fence(Ordering::SeqCst);
-        for op in &unit.ops {
-            if self.count(op.collection).load(Ordering::Relaxed) > 0 {
-                self.wake(op.collection);
+        for collection in collections {
+            if self.count(collection).load(Ordering::Relaxed) > 0 {
+                self.wake(collection);
             }
         }
     }

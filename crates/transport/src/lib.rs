@@ -45,6 +45,7 @@ pub use executor::{
 pub use histogram::HistogramSnapshot;
 pub use liveness::Liveness;
 pub use manager::SessionManager;
+pub use panics::log_panic;
 pub use reply::{ReplyBuf, SPLICE_BYTES_MIN, SendNow};
 pub use state_machine::SessionState;
 pub use stats::{

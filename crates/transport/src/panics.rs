@@ -13,6 +13,6 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Logs one error line about a panic that ended a task or a session.
-pub(crate) fn log_panic(ctx: &str, msg: &str, panic: &(dyn Any + Send)) {
+pub fn log_panic(ctx: &str, msg: &str, panic: &(dyn Any + Send)) {
     log::error("NETWORK", 7_100_001, ctx, msg, Attr::new().str("error", panic_text(panic)));
 }

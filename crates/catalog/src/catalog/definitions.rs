@@ -163,9 +163,7 @@ impl Catalog {
         let mut unit = WriteUnit::new();
         self.put_definition(&mut unit, &ddl, collection, &collection.options, &stored)?;
         let ticket = scope.commit(&mut unit)?;
-        if let Some(place) = ddl.places.get_mut(collection.ns.as_str()) {
-            place.version = ticket.seq;
-        }
+        ddl.places.replaced(collection.ns.as_str(), ticket.seq);
         let mut changed = self.assemble(
             collection.id,
             collection.ns.clone(),

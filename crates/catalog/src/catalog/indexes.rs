@@ -33,7 +33,8 @@ impl IndexSet {
 
 impl Catalog {
     /// Parses stored definitions and attaches the indexes to the engine. An unusable index is set aside with a
-    /// warning. An interrupted build that cannot be finished is left out.
+    /// warning. An interrupted build that cannot be finished is left out. On a member an index that is not ready may
+    /// have duplicates: the leader decides what becomes of it.
     pub(super) fn load_indexes(
         &self,
         collection: CollectionId,
@@ -53,6 +54,7 @@ impl Catalog {
             }
             Ok(())
         };
+        let stored_indexes = stored.len();
         let mut known = Vec::new();
         for (id, ready, spec) in stored {
             let keys = match IndexDefinition::from_spec(spec.as_doc()) {
@@ -69,16 +71,20 @@ impl Catalog {
         }
         let wanted: Vec<(IndexSpec, Arc<dyn KeyGenerator>)> = known
             .iter()
-            .map(|(id, keys, _)| {
+            .map(|(id, keys, ready)| {
                 let generator: Arc<dyn KeyGenerator> = keys.clone();
-                (IndexSpec { id: *id, unique: keys.definition.unique }, generator)
+                let unique = keys.definition.unique && (*ready || !self.is_member);
+                (IndexSpec { id: *id, unique }, generator)
             })
             .collect();
         let built = self.backend.engine().attach_indexes(collection, &wanted);
         let mut usable = Vec::new();
         for ((id, keys, ready), built) in known.into_iter().zip(built) {
             match (built, keys.failure()) {
-                (Ok(()), _) => usable.push(self.index(id, keys, ready)?),
+                (Ok(()), _) => {
+                    keys.set_complete();
+                    usable.push(self.index(id, keys, ready)?);
+                }
                 (Err(error @ StorageError::NeedsMemory { .. }), _) => return Err(error.into()),
                 (Err(_), Some(why)) => {
                     set_aside(id, ready, keys.definition.spec.clone(), why.clone())?;
@@ -89,11 +95,14 @@ impl Catalog {
             }
         }
         found.usable = usable;
+        if found.usable.len() + found.unusable.len() < stored_indexes {
+            self.lock_ddl().left_out = true;
+        }
         Ok(found)
     }
 }
 
-fn warn(ns: &Namespace, index: &UnusableIndex) {
+pub(super) fn warn(ns: &Namespace, index: &UnusableIndex) {
     let attr = Attr::new()
         .str("namespace", ns.as_str())
         .str("index", &index.name)

@@ -9,7 +9,8 @@ use kauri_catalog::check::{CheckStep, CollectionCheck, Report};
 use kauri_catalog::{Catalog, Collection, Index, IndexBuild, KeyScratch, Namespace};
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{
-    Backend, Direction, IndexScan, RecordScan, Scope, StorageEngine, StorageError, WriteUnit,
+    Backend, Direction, IndexScan, RecordScan, RecordStore, Scope, StorageEngine, StorageError,
+    WriteUnit,
 };
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -26,6 +27,10 @@ pub struct Opened {
 }
 
 impl Opened {
+    pub fn new(backend: Arc<Backend>, catalog: Catalog) -> Self {
+        Opened { backend, catalog }
+    }
+
     pub fn scope(&self) -> Scope {
         self.backend.scope()
     }
@@ -108,13 +113,7 @@ pub fn change(
 ) -> Written {
     let mut scratch = KeyScratch::default();
     write(catalog, name, |collection, unit| {
-        let mut ru = catalog.backend.engine().recovery_unit();
-        ru.enter();
-        let found = match collection.store.get(&*ru, record)? {
-            Access::Ready(Some(found)) => Some((found.version, found.doc.to_buf())),
-            _ => None,
-        };
-        ru.leave();
+        let found = read(&**catalog.backend.engine(), &*collection.store, record)?;
         let Some((version, old)) = found else { return Ok(false) };
         match change(old.as_doc()) {
             Some(new) => {
@@ -129,22 +128,45 @@ pub fn change(
     })
 }
 
+/// A record's document and version. Waits for it.
+pub fn read(
+    engine: &dyn StorageEngine,
+    store: &dyn RecordStore,
+    record: RecordId,
+) -> Result<Option<(CommitSeq, DocBuf)>, StorageError> {
+    let mut ru = engine.recovery_unit();
+    loop {
+        ru.enter();
+        let ticket = match store.get(&*ru, record)? {
+            Access::Ready(found) => return Ok(found.map(|f| (f.version, f.doc.to_buf()))),
+            Access::WouldBlock(ticket) => ticket,
+        };
+        ru.leave();
+        ticket.wait().unwrap();
+    }
+}
+
 /// All records of a collection.
 pub fn records(catalog: &Opened, collection: &Collection) -> Vec<(RecordId, DocBuf)> {
-    let mut ru = catalog.backend.engine().recovery_unit();
-    ru.enter();
+    let engine = &**catalog.backend.engine();
+    let mut ru = engine.recovery_unit();
     let mut scan = RecordScan::new(Direction::Forward);
     let mut found = Vec::new();
     loop {
         while let Some(id) = scan.next_buffered() {
-            if let Ok(Access::Ready(Some(record))) = collection.store.get(&*ru, id) {
-                found.push((id, record.doc.to_buf()));
+            if let Ok(Some((_, doc))) = read(engine, &*collection.store, id) {
+                found.push((id, doc));
             }
         }
         if scan.ended() {
             return found;
         }
-        assert!(matches!(collection.store.fill(&*ru, &mut scan), Ok(Access::Ready(()))));
+        ru.enter();
+        let filled = collection.store.fill(&*ru, &mut scan).unwrap();
+        ru.leave();
+        if let Access::WouldBlock(ticket) = filled {
+            ticket.wait().unwrap();
+        }
     }
 }
 

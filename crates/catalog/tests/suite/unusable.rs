@@ -38,8 +38,15 @@ fn store_filter(engine: &Arc<dyn StorageEngine>, name: &str) {
             doc.value("ns").as_str() == Some(name)
         })
         .unwrap();
-    let doc = Doc::from_bytes(&record.doc).unwrap();
-    let changed = DocBuf::build(|out| {
+    let changed = with_unusable_index(Doc::from_bytes(&record.doc).unwrap());
+    let mut unit = WriteUnit::new();
+    unit.update(CollectionId::CATALOG, id, record.version, changed.into_vec());
+    engine.commit(&mut unit).unwrap();
+}
+
+/// The stored definition of a collection where the index `a` has the filter.
+pub fn with_unusable_index(doc: Doc<'_>) -> DocBuf {
+    DocBuf::build(|out| {
         for elem in doc {
             if elem.key() != "indexes" {
                 out.put_elem(elem);
@@ -55,10 +62,7 @@ fn store_filter(engine: &Arc<dyn StorageEngine>, name: &str) {
                 put_index(&mut entry, index, if is_a { with_filter(spec) } else { spec.to_buf() });
             }
         }
-    });
-    let mut unit = WriteUnit::new();
-    unit.update(CollectionId::CATALOG, id, record.version, changed.into_vec());
-    engine.commit(&mut unit).unwrap();
+    })
 }
 
 fn put_index(out: &mut DocWriter<'_>, index: Doc<'_>, spec: DocBuf) {

@@ -2,7 +2,7 @@
 //! than `expireAfterSeconds` in the past.
 //!
 //! It deletes by the index, like any delete, some thousands at a time. Failures are logged; the next run tries
-//! again.
+//! again. Of a replica set only the primary deletes.
 
 use super::LOOK;
 use crate::server::Server;
@@ -47,6 +47,9 @@ pub async fn run(server: Arc<Server>, worker: WorkerHandle) {
 pub async fn pass(server: &Server, committed: impl Fn()) {
     for collection in server.catalog.all_collections() {
         for index in collection.indexes.iter().filter(|index| index.ready) {
+            if !server.accepts_writes() {
+                return;
+            }
             let Some(seconds) = index.definition().expire_after_seconds else { continue };
             if index.definition().pattern.len() != 1 {
                 continue;
@@ -103,7 +106,7 @@ async fn expire(
     let mut op = Operation::detached(&server.backend);
     let mut deleted = 0;
     loop {
-        if server.stopping.load(Ordering::Acquire) {
+        if server.stopping.load(Ordering::Acquire) || !server.accepts_writes() {
             return Ok(deleted);
         }
         let Some(_writer) = server.fsync_lock.admit() else { return Ok(deleted) };

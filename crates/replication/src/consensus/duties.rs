@@ -1,8 +1,9 @@
 //! What a member does by itself: its election timeout, and a leader's care for the set.
 
-use super::{Consensus, IN_FLIGHT_MAX, RANKS_MAX};
+use super::{Acknowledge, Consensus, FROZEN_TICKS, IN_FLIGHT_MAX, RANKS_MAX};
 use crate::log::Log;
 use raft::{ProgressState, StateRole};
+use std::collections::BTreeMap;
 
 impl<L: Log> Consensus<L> {
     /// Leaves a joint membership, and hands over to a better leader.
@@ -55,7 +56,58 @@ impl<L: Log> Consensus<L> {
                 }
             }
         }
-        self.node.raft.set_randomized_election_timeout(self.timeout_ticks);
+        let ticks = if self.is_frozen { FROZEN_TICKS } else { self.timeout_ticks };
+        self.node.raft.set_randomized_election_timeout(ticks);
+    }
+
+    /// The leader's process has ended: an election begins soon, unless a leader is heard of before.
+    pub fn suspect_leader(&mut self) {
+        let raft = &mut self.node.raft;
+        if raft.state == StateRole::Follower && raft.leader_id != 0 {
+            let term = raft.term;
+            raft.become_follower(term, 0);
+            let ticks = self.config.election_ticks;
+            let drawn = self.random.next_u64() % (ticks as u64 / 4 + 1);
+            self.suspects_ticks = 1 + ticks * self.rank() + drawn as usize;
+            self.settle();
+        }
+    }
+
+    /// Counts the ticks until a member without its leader stands.
+    pub(super) fn count_suspicion(&mut self) {
+        let raft = &self.node.raft;
+        if raft.state != StateRole::Follower || raft.leader_id != 0 || self.is_frozen {
+            self.suspects_ticks = 0;
+        }
+        if self.suspects_ticks == 1 {
+            // What raft-rs refuses it has not looked at.
+            let _ = self.node.campaign();
+        }
+        self.suspects_ticks = self.suspects_ticks.saturating_sub(1);
+    }
+
+    /// While it is frozen the member does not stand for election.
+    pub fn set_frozen(&mut self, is_frozen: bool) {
+        self.is_frozen = is_frozen;
+        self.settle();
+    }
+
+    /// Other priorities, as in [`super::Config`].
+    pub fn set_priorities(&mut self, priorities: BTreeMap<u64, u32>) {
+        self.config.priorities = priorities;
+    }
+
+    /// The leader's view of another member's log: up to where it is written, and durable.
+    pub fn reached_by(&self, id: u64) -> Option<(u64, u64)> {
+        if !self.leads() {
+            return None;
+        }
+        let written = self.node.raft.prs().get(id)?.matched;
+        let durable = match self.config.acknowledge {
+            Acknowledge::Durable => written,
+            Acknowledge::Written => self.durable.get(&id).copied().unwrap_or(0).min(written),
+        };
+        Some((written, durable))
     }
 
     /// Not the interval of raft-rs' check of the quorum, which forgets who is active.

@@ -1,32 +1,68 @@
 //! What a leader is asked for: entries, changes of the membership, reads, and to hand over.
 
 use super::{Consensus, ProposeError};
-use crate::entry::{self, CHANGES_MAX, Change, Frame, MEMBERS_MAX, Payload};
+use crate::entry::{self, CHANGES_MAX, CONFIG_BYTES_MAX, Change, Frame, MEMBERS_MAX, Payload};
 use crate::log::Log;
 use crate::store;
 use raft::Changer;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 
 impl<L: Log> Consensus<L> {
-    /// Proposes a frame, which must begin where the log's last one ends. Returns its index and term.
+    /// Whether a frame or a configuration can be proposed now.
+    pub fn can_propose(&self) -> bool {
+        self.leads() && self.node.raft.lead_transferee.is_none()
+    }
+
+    /// Proposes a frame. Returns its index and term.
     pub fn propose(&mut self, frame: Frame) -> Result<(u64, u64), ProposeError> {
         if !self.leads() {
             return Err(ProposeError::NotLeader);
         }
-        if frame.units == 0 || frame.first != self.next_unit() {
-            return Err(ProposeError::OutOfOrder);
+        if frame.units == 0 {
+            return Err(ProposeError::Invalid);
         }
-        let mut data = Vec::with_capacity(Frame::BYTES);
-        frame.encode(&mut data);
+        self.propose_data(store::frame_data(&frame))
+    }
+
+    /// Proposes a configuration. Returns its index and term.
+    pub fn propose_config(&mut self, config: &[u8]) -> Result<(u64, u64), ProposeError> {
+        if !self.leads() {
+            return Err(ProposeError::NotLeader);
+        }
+        if config.len() > CONFIG_BYTES_MAX {
+            return Err(ProposeError::Invalid);
+        }
+        self.propose_data(store::config_data(config))
+    }
+
+    /// Proposes an entry that has nothing but its place.
+    pub fn propose_blank(&mut self) -> Result<(u64, u64), ProposeError> {
+        if !self.leads() {
+            return Err(ProposeError::NotLeader);
+        }
+        self.propose_data(Vec::new())
+    }
+
+    /// Gives the leadership up without a successor.
+    pub fn step_down(&mut self) {
+        if self.leads() {
+            let term = self.term();
+            self.node.raft.become_follower(term, 0);
+            self.settle();
+        }
+    }
+
+    fn propose_data(&mut self, data: Vec<u8>) -> Result<(u64, u64), ProposeError> {
         self.node.propose(Vec::new(), data).map_err(|_| ProposeError::NotReady)?;
         Ok((self.node.raft.raft_log.last_index(), self.term()))
     }
 
-    /// The sequence number of the first unit that no frame of the log has.
+    /// The unit after those of the log's last frame; 1 if there is none.
     pub fn next_unit(&self) -> u64 {
         let log = &self.node.raft.raft_log;
         let unstable = log.unstable_entries().iter().rev().filter_map(store::from_raft);
-        let stored = (1..log.unstable.offset).rev().filter_map(|index| self.log().entry(index));
+        let first = self.log().first();
+        let stored = (first..log.unstable.offset).rev().filter_map(|index| self.log().entry(index));
         let last = unstable.chain(stored).find_map(|entry| match entry.payload {
             Payload::Frame(frame) => Some(frame.end()),
             _ => None,

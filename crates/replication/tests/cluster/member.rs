@@ -31,7 +31,7 @@ impl Machine {
                 return Err(format!("a frame begins with unit {first} where {next} is next"));
             }
             self.next_unit = frame.end();
-            word ^= u64::from(frame.crc) << 32;
+            word ^= u64::from(frame.bytes) << 32;
         }
         self.hash = (self.hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(23);
         Ok(())

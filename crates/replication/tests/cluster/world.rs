@@ -321,10 +321,10 @@ impl World {
     }
 
     fn propose(&mut self, at: usize) {
-        let (units, crc) = (1 + self.dice.below(3) as u32, self.dice.bits() as u32);
+        let (units, bytes) = (1 + self.dice.below(3) as u32, self.dice.bits() as u32);
         if let Some(process) = &mut self.members[at].process {
             let first = process.consensus.next_unit();
-            let frame = Frame { first, units, bytes: 100 * units, crc };
+            let frame = Frame { first, units, bytes };
             if let Ok((index, term)) = process.consensus.propose(frame) {
                 process.proposed.push((index, term, false));
             }

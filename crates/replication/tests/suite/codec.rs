@@ -6,14 +6,14 @@ use kauri_replication::{Change, Entry, Frame, Payload};
 use kauri_testkit::Dice;
 
 fn payload(dice: &Dice) -> Payload {
-    match dice.below(3) {
+    match dice.below(4) {
         0 => Payload::Blank,
         1 => Payload::Frame(Frame {
             first: 1 + dice.below(1 << 40),
             units: 1 + dice.below(1 << 20) as u32,
             bytes: dice.bits() as u32,
-            crc: dice.bits() as u32,
         }),
+        2 => Payload::Config((0..dice.below(40)).map(|_| dice.bits() as u8).collect()),
         _ => Payload::Membership(
             (0..dice.below(4))
                 .map(|_| match dice.below(3) {

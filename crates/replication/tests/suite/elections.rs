@@ -3,6 +3,7 @@
 use crate::set::*;
 use kauri_replication::codec::{Kind, Message};
 use kauri_replication::consensus::Acknowledge::{Durable, Written};
+use kauri_replication::entry::CONFIG_BYTES_MAX;
 use kauri_replication::{Frame, HardState, Log, ProposeError, Role};
 
 /// Whether a member with this log and state votes for 1 in term 3.
@@ -113,7 +114,7 @@ fn a_leader_without_a_majority_steps_down() {
 fn a_follower_forwards_nothing() {
     let mut set = Set::of(Written, 1, &[&[], &[], &[]]);
     set.stand(1);
-    let frame = Frame { first: 1, units: 1, bytes: 1, crc: 1 };
+    let frame = Frame { first: 1, units: 1, bytes: 1 };
     assert_eq!(set.get(2).propose(frame), Err(ProposeError::NotLeader));
     assert_eq!(set.get(2).read(1), Err(ProposeError::NotLeader));
     assert_eq!(set.get(2).hand_over(3), Err(ProposeError::NotLeader));
@@ -121,15 +122,15 @@ fn a_follower_forwards_nothing() {
 }
 
 #[test]
-fn frames_tile_the_units() {
+fn a_new_leader_goes_on_with_the_units() {
     let mut set = Set::of(Written, 1, &[&[], &[], &[]]);
     set.stand(1);
-    let frame = |first, units| Frame { first, units, bytes: 1, crc: 1 };
-    for wrong in [frame(0, 1), frame(2, 1), frame(1, 0)] {
-        assert_eq!(set.get(1).propose(wrong), Err(ProposeError::OutOfOrder));
-    }
+    let frame = |first, units| Frame { first, units, bytes: 1 };
+    assert_eq!(set.get(1).propose(frame(1, 0)), Err(ProposeError::Invalid));
+    let long = vec![0; CONFIG_BYTES_MAX + 1];
+    assert_eq!(set.get(1).propose_config(&long), Err(ProposeError::Invalid));
+    assert!(set.get(1).propose_config(b"config").is_ok());
     assert!(set.get(1).propose(frame(1, 3)).is_ok());
-    assert_eq!(set.get(1).propose(frame(3, 1)), Err(ProposeError::OutOfOrder));
     assert!(set.get(1).propose(frame(4, 2)).is_ok());
     set.deliver();
     set.isolate(1);
@@ -147,7 +148,7 @@ fn the_leadership_is_handed_over() {
     assert_eq!(set.get(1).hand_over(1), Err(ProposeError::InvalidChange));
     assert_eq!(set.get(1).hand_over(9), Err(ProposeError::InvalidChange));
     set.get(1).hand_over(3).unwrap();
-    let frame = Frame { first: 1, units: 1, bytes: 1, crc: 1 };
+    let frame = Frame { first: 1, units: 1, bytes: 1 };
     assert_eq!(set.get(1).propose(frame), Err(ProposeError::NotReady));
     set.deliver();
     assert_eq!((set.leader(), set.get(3).term()), (Some(3), term + 1));

@@ -22,7 +22,7 @@ fn a_member_survives_all_messages() {
             match dice.below(20) {
                 0 | 1 => (0..dice.below(30)).for_each(|_| of.tick()),
                 2 | 3 => {
-                    let frame = Frame { first: of.next_unit(), units: 1, bytes: 1, crc: 1 };
+                    let frame = Frame { first: of.next_unit(), units: 1, bytes: 1 };
                     let _ = of.propose(frame);
                 }
                 4 => accepted += u64::from(of.read(dice.bits()).is_ok()),

@@ -168,7 +168,7 @@ impl Set {
     /// Proposes on a member.
     pub fn propose(&mut self, id: u64) -> u64 {
         let first = self.get(id).next_unit();
-        let frame = Frame { first, units: 1, bytes: 10, crc: 1 };
+        let frame = Frame { first, units: 1, bytes: 10 };
         self.get(id).propose(frame).unwrap().0
     }
 

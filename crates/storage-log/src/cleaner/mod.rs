@@ -7,6 +7,9 @@
 //!   current; a concurrent writer wins.
 //! - A victim is freed only after all copies, in all streams, are durable. Its memory is freed only after no reader
 //!   can access it.
+//! - A replicated log's end may be cut off up to what is *committed*, and a start applies no more than the medium says
+//!   is committed. So what is moved is committed, and the medium says so before there is a copy. What is dead may have
+//!   been replaced by a commit that is not committed yet: a victim is freed once all are that it has seen.
 //!
 //! | module | holds |
 //! |---|---|
@@ -23,6 +26,7 @@ mod tests;
 
 use crate::cleaning::Cleaner;
 use crate::core::Core;
+use crate::format::Stream;
 use crate::open_segment::room_max;
 use crate::segments::{Purpose, State};
 use kauri_base::sync::Arc;
@@ -128,10 +132,12 @@ impl Core {
 
     /// Empties some segments. Answers whether there were any.
     fn clean_round(&self, cleaner: &mut Cleaner, urgency: Urgency) -> Result<bool, StorageError> {
-        let victims = self.victims(urgency);
+        let given_back = self.give_back_committed(cleaner)?;
+        let mut victims = self.victims(urgency);
+        self.tell_committed(cleaner, &mut victims)?;
         self.memory.set_cleaning(urgency != Urgency::None && !victims.is_empty());
         if victims.is_empty() {
-            return Ok(false);
+            return Ok(given_back);
         }
         let result = self.empty(cleaner, victims);
         if result.is_err() {
@@ -168,12 +174,9 @@ impl Core {
             cleaner.work.emptied += emptied.len() as u64;
             self.store_moved(cleaner)?;
             self.sync_all("clean.moved.drain")?;
-            for victim in &emptied {
-                self.give_back(*victim)?;
-            }
-            // In two steps: memory is unpublished first, then freed.
-            self.domain.collect();
-            self.domain.collect();
+            let seen = self.head.begun();
+            cleaner.emptied.extend(emptied.iter().map(|victim| (seen, *victim)));
+            self.give_back_committed(cleaner)?;
         }
         match result {
             // What was emptied may be all the room that the rest needs.
@@ -182,8 +185,58 @@ impl Core {
         }
     }
 
+    /// Gives back the emptied segments that no commit may be cut off from. Answers whether there were any.
+    fn give_back_committed(&self, cleaner: &mut Cleaner) -> Result<bool, StorageError> {
+        // Before what is committed is looked at: what is committed later wakes the cleaner.
+        self.cleaner.set_emptied(!cleaner.emptied.is_empty());
+        let committed = self.durability.committed();
+        let mut any = false;
+        while let Some((_, victim)) = cleaner.emptied.pop_front_if(|(seen, _)| *seen <= committed) {
+            self.give_back(victim)?;
+            any = true;
+        }
+        if any {
+            // In two steps: memory is unpublished first, then freed.
+            self.domain.collect();
+            self.domain.collect();
+        }
+        Ok(any)
+    }
+
+    /// Sees to it that the next start applies the records that are moved out of these segments, and leaves out those
+    /// of which that can't be said.
+    fn tell_committed(
+        &self,
+        cleaner: &mut Cleaner,
+        victims: &mut Vec<u32>,
+    ) -> Result<(), StorageError> {
+        let purged = self.durability.horizon(0).purged.seq;
+        // What the cleaner has moved before was told then.
+        let is_told = |victim: u32| {
+            let segment = self.segments.get(victim);
+            segment.live() == 0
+                || segment.stream() != Stream::User
+                || purged <= self.durability.told()
+        };
+        if victims.iter().all(|victim| is_told(*victim)) {
+            return Ok(());
+        }
+        match self.head.tell(&self.surroundings(false))? {
+            Some(horizon) => {
+                self.sync_all("commit.drain")?;
+                self.durability.note_told(&horizon);
+            }
+            None => match self.open_output(cleaner, Stream::Cleaner) {
+                Ok(()) | Err(StorageError::OutOfDiskSpace) => {}
+                Err(error) => return Err(error),
+            },
+        }
+        victims.retain(|victim| is_told(*victim));
+        Ok(())
+    }
+
     /// Frees an emptied segment after the last reader has left it.
-    fn give_back(&self, victim: u32) -> Result<(), StorageError> {
+    pub fn give_back(&self, victim: u32) -> Result<(), StorageError> {
         let core = self.weak.clone();
         let then = move || {
             if let Some(core) = core.upgrade() {

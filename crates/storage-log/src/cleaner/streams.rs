@@ -44,15 +44,25 @@ impl Core {
         if let Some(guard) = &mut cleaner.guard {
             guard.leave();
         }
-        self.close_output(cleaner, wanted)?;
-        let opening = self.segments.begin_opening();
-        let taken = self.segments.take(Purpose::Clean)?;
-        *cleaner.outputs.of(wanted) = Some(self.open_segment(&opening, taken, wanted)?);
-        drop(opening);
+        self.open_output(cleaner, wanted)?;
         if let Some(guard) = &mut cleaner.guard {
             guard.enter();
         }
         Ok(wanted)
+    }
+
+    /// Opens a stream's next segment.
+    pub(super) fn open_output(
+        &self,
+        cleaner: &mut Cleaner,
+        stream: Stream,
+    ) -> Result<(), StorageError> {
+        self.close_output(cleaner, stream)?;
+        let opening = self.segments.begin_opening();
+        let taken = self.segments.take(Purpose::Clean)?;
+        *cleaner.outputs.of(stream) = Some(self.open_segment(&opening, taken, stream)?);
+        drop(opening);
+        Ok(())
     }
 
     /// Stores the moved records, in all streams.
@@ -69,7 +79,7 @@ impl Core {
     }
 
     /// Seals a stream's segment.
-    fn close_output(&self, cleaner: &mut Cleaner, stream: Stream) -> Result<(), StorageError> {
+    pub fn close_output(&self, cleaner: &mut Cleaner, stream: Stream) -> Result<(), StorageError> {
         let Some(mut open) = cleaner.outputs.of(stream).take() else { return Ok(()) };
         if open.is_unused() {
             // Its header says that it is the cleaner's; the next start finds nothing in it.

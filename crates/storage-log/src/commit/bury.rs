@@ -4,7 +4,7 @@ use crate::address::{Address, Slot};
 use crate::core::Core;
 use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::{FLAG_ALONE, Kind, RecordHeader};
-use crate::head::{Appended, NotAppended};
+use crate::head::{Append, Appended, NotAppended};
 use crate::lock;
 use crate::segments::Purpose;
 use kauri_base::sync::atomic::Ordering;
@@ -66,7 +66,7 @@ impl Core {
         &self,
         header: impl Fn(u64) -> RecordHeader,
     ) -> Result<(Appended<'_>, Address), NotAppended> {
-        let mut head = self.begin([0].into_iter())?;
+        let mut head = self.begin(Append::Unit, [0].into_iter())?;
         let (address, _) = head.append(&header(head.seq()), &[])?;
         Ok((head.finish()?, address))
     }

@@ -20,7 +20,9 @@ impl Plan {
         unit: &WriteUnit<'_>,
         guard: &Guard,
     ) -> Result<(), Again> {
-        core.claims.check(unit)?;
+        if !self.copied {
+            core.claims.check(unit)?;
+        }
         for planned in &mut self.stores {
             let store = planned.store.as_ref().filter(|store| !store.is_dropped());
             planned.exists = store.is_some() && !planned.created;
@@ -40,7 +42,10 @@ impl Plan {
         for position in 0..unit.ops.len() {
             self.check_op(core, unit, guard, position)?;
         }
-        self.check_unique(unit)?;
+        // The leader has.
+        if !self.copied {
+            self.check_unique(unit)?;
+        }
         Ok(())
     }
 
@@ -64,8 +69,12 @@ impl Plan {
                 if planned.next_record >= RECORDS_MAX {
                     return Err(StorageError::OutOfDiskSpace.into());
                 }
-                step.record = planned.next_record;
-                planned.next_record += 1;
+                match self.copied {
+                    false => step.record = planned.next_record,
+                    true if step.record < planned.next_record => return Err(stale()),
+                    true => {}
+                }
+                planned.next_record = step.record + 1;
             }
             OpKind::Update { .. } | OpKind::Delete { .. } | OpKind::Backfill { .. } => {
                 let now = planned

@@ -121,15 +121,16 @@ impl Plan {
     ///
     /// The caller has just read the records, so a record is rarely missing from memory. Then its read has begun
     /// when this returns `WriteConflict`: the caller that reads it again waits for that, as a future that holds
-    /// nothing. Three kinds of callers do not read again and wait here: the catalog, large units (whose records may
-    /// not fit into memory together), and engines whose reads run on the waiting thread.
+    /// nothing. Other callers do not read again and wait here: the catalog, large units (whose records may not fit
+    /// into memory together), other members' units, and engines whose reads run on the waiting thread.
     pub(super) fn look_up(
         &mut self,
         core: &Core,
         unit: &WriteUnit<'_>,
         guard: &mut Guard,
     ) -> Result<(), StorageError> {
-        let may_conflict = core.options.read_threads > 0 && unit.ops.len() <= CONFLICT_OPS_MAX;
+        let waits = self.copied || unit.ops.len() > CONFLICT_OPS_MAX;
+        let may_conflict = core.options.read_threads > 0 && !waits;
         for (step, op) in self.steps.iter_mut().zip(&unit.ops) {
             let seen = match &op.kind {
                 OpKind::Update { seen, .. }

@@ -9,12 +9,16 @@
 //! 5. *Apply* ([`apply`]): switch addresses, change indexes and counters.
 //! 6. Publish the commit sequence in order; release the latches.
 //!
+//! A follower's units ([`apply_frames`]) are in the log already: their step 4 only takes the number.
+//!
 //! Steps 2 to 6 do no I/O. If something is missing (a record that the cleaner just moved out of memory, space in
 //! prepared segments), they release everything, obtain it, and start again.
 
 mod apply;
+mod apply_frames;
 mod bury;
 mod check;
+mod key_changes;
 mod look_up;
 mod pending_log;
 #[cfg(test)]
@@ -24,7 +28,7 @@ use crate::core::Core;
 use crate::format::record::{
     COMMIT_PAYLOAD_BYTES, CommitPayload, FLAG_ALONE, Kind, RecordHeader, unit_crc,
 };
-use crate::head::{Appended, Appender, NotAppended};
+use crate::head::{Append, Appended, Appender, NotAppended};
 use crate::plan::{Plan, Scratch};
 use crate::segments::Purpose;
 use kauri_base::log::{self, Attr};
@@ -125,6 +129,10 @@ impl Core {
         let plan = &mut scratch.plan;
         plan.make(self, unit)?;
         plan.pending = pending;
+        // Early: what the head refuses would cost the looking up.
+        if self.head.follows() && plan.records() > 0 {
+            return Err(StorageError::NotPrimary);
+        }
         loop {
             plan.look_up(self, unit, &mut scratch.guard)?;
             match self.commit_planned(unit, plan, &scratch.guard) {
@@ -177,7 +185,7 @@ impl Core {
         let with_commit = records > 1 || pending.is_some();
         let flags = if with_commit { 0 } else { FLAG_ALONE };
         let lens = plan.payload_lens().chain(with_commit.then_some(COMMIT_PAYLOAD_BYTES));
-        let mut head = self.begin(lens)?;
+        let mut head = self.begin(Append::Unit, lens)?;
         let seq = head.seq();
         let mut crcs = 0;
         for (step, op) in plan.logged_steps(unit) {
@@ -211,14 +219,15 @@ impl Core {
         Ok(appended)
     }
 
-    /// Begins to append a unit whose records have payloads of these lengths.
+    /// Begins to append a unit, or what closes or resolves units, whose records have payloads of these lengths.
     #[inline]
     pub(crate) fn begin(
         &self,
+        what: Append,
         payload_lens: impl Iterator<Item = u32> + Clone,
     ) -> Result<Appender<'_>, NotAppended> {
         let acknowledges = self.cache.is_direct() && self.scarcity() == 0.0;
-        self.head.begin(self.surroundings(acknowledges), payload_lens)
+        self.head.begin(self.surroundings(acknowledges), what, payload_lens)
     }
 
     /// Obtains another segment for user writes, and cleans if none is free.

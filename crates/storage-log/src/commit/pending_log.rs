@@ -6,35 +6,27 @@
 //! resolution's commit sequence. Claims exclude other writers from the changed records, so the checks of the append
 //! still hold. Index keys are generated from the documents before and after, for the indexes that exist then.
 
+use super::key_changes::KeyChange;
 use crate::address::Slot;
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::format::record::{FLAG_ALONE, Kind, RecordHeader, record_bytes};
 use crate::format::resolution::Resolution;
-use crate::head::{Appended, NotAppended};
+use crate::head::{Append, Appended, NotAppended};
 use crate::index::Index;
 use crate::lock;
 use crate::pending_units::{DROPPED_MAX, PendingEntry, Unit};
 use crate::plan::Plan;
-use crate::read::{self, Lookup};
 use crate::segments::Purpose;
 use crate::snapshots::Keeper;
 use kauri_base::sync::Arc;
 use kauri_base::sync::atomic::Ordering;
-use kauri_base::{Access, CollectionId, CommitSeq, RecordId};
-use kauri_bson::Doc;
+use kauri_base::{CollectionId, CommitSeq, RecordId};
 use kauri_medium::Guard;
 use kauri_storage::{
     CommitTicket, LogPosition, OpKind, PendingLog, PendingUnit, StorageError, WriteUnit,
 };
 use std::collections::BTreeMap;
-
-/// A key that an index gets (with its type bits) or loses.
-struct KeyChange {
-    index: Arc<Index>,
-    key: Vec<u8>,
-    bits: Option<Vec<u8>>,
-}
 
 /// The change by a record of a pending unit.
 struct Change {
@@ -215,62 +207,16 @@ impl Core {
                 true => None,
                 false => self.document(&store, entry.record, Some(entry.slot), guard)?,
             };
-            let mut keys = Vec::new();
-            let indexes: Vec<Arc<Index>> = {
-                let maps = self.registry.read();
-                maps.indexes.values().filter(|i| i.collection == store.id).cloned().collect()
-            };
-            for index in indexes {
-                let generate = |doc: &Option<(u64, Vec<u8>)>| match doc {
-                    Some((_, bytes)) => generate(&index, &store, entry.record, bytes),
-                    None => Ok(BTreeMap::new()),
-                };
-                let (before, after) = (generate(&old)?, generate(&new)?);
-                let removed = before.keys().filter(|key| !after.contains_key(*key));
-                keys.extend(removed.map(|key| KeyChange {
-                    index: index.clone(),
-                    key: key.clone(),
-                    bits: None,
-                }));
-                let added = after.into_iter().filter(|(key, bits)| before.get(key) != Some(bits));
-                keys.extend(added.map(|(key, bits)| KeyChange {
-                    index: index.clone(),
-                    key,
-                    bits: Some(bits),
-                }));
-            }
+            let keys = self.key_changes(
+                &store,
+                entry.record,
+                old.as_ref().map(|(_, bytes)| &bytes[..]),
+                new.as_ref().map(|(_, bytes)| &bytes[..]),
+            )?;
             let before = old.map(|(seq, bytes)| (seq, bytes.len() as u32));
             changes.push(Change { entry: *entry, store, before, keys });
         }
         Ok(changes)
-    }
-
-    /// A copy of a document, the current one or that at a place, and its version.
-    fn document(
-        &self,
-        store: &Collection,
-        record: u64,
-        at: Option<Slot>,
-        guard: &mut Guard,
-    ) -> Result<Option<(u64, Vec<u8>)>, StorageError> {
-        loop {
-            guard.enter();
-            let slot = at.unwrap_or_else(|| store.slots.load(guard, record));
-            let found = read::document_at(self, guard, store, RecordId(record), slot);
-            let found = found.map(|access| {
-                access.map(|found| match found {
-                    Lookup::Found((header, bytes)) => Some((header.seq, bytes.to_vec())),
-                    Lookup::Nothing => None,
-                })
-            });
-            guard.leave();
-            match found? {
-                Access::Ready(found) => return Ok(found),
-                Access::WouldBlock(ticket) => {
-                    ticket.wait().map_err(|error| StorageError::Io(error.to_string()))?;
-                }
-            }
-        }
     }
 
     /// Appends a resolution and applies it before any other thread changes these stores.
@@ -318,7 +264,7 @@ impl Core {
     /// Answers the resolution's place, too.
     fn append_resolution(&self, payload: &[u8]) -> Result<(Appended<'_>, Slot), NotAppended> {
         let payload_len = payload.len() as u32;
-        let mut head = self.begin([payload_len].into_iter())?;
+        let mut head = self.begin(Append::Unit, [payload_len].into_iter())?;
         let header = RecordHeader {
             kind: Kind::Resolution,
             flags: FLAG_ALONE,
@@ -428,23 +374,4 @@ impl Core {
         }
         Ok(())
     }
-}
-
-/// The keys of a document.
-fn generate(
-    index: &Index,
-    store: &Collection,
-    record: u64,
-    bytes: &[u8],
-) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, StorageError> {
-    let corrupt = |error: kauri_base::Error| StorageError::Corruption {
-        collection: Some(store.id),
-        record: Some(RecordId(record)),
-        message: error.message().to_owned(),
-    };
-    let mut keys = BTreeMap::new();
-    let doc = Doc::from_bytes(bytes).map_err(corrupt)?;
-    let mut emit = |key: &[u8], bits: &[u8]| drop(keys.insert(key.to_vec(), bits.to_vec()));
-    index.generator.generate(doc, &mut emit).map_err(corrupt)?;
-    Ok(keys)
 }

@@ -178,21 +178,28 @@ impl Meta {
         self.cuts.last().map_or(0, |cut| cut.epoch_next)
     }
 
-    /// The first cut behind this epoch.
+    /// The cuts behind this epoch. A later one may end the log before an earlier one's end.
+    fn cuts_after(&self, epoch: u64) -> impl Iterator<Item = &Cut> {
+        self.cuts.iter().filter(move |cut| epoch < cut.epoch_next)
+    }
+
+    /// Of the cuts behind this epoch the one that keeps least.
     pub fn cut_after(&self, epoch: u64) -> Option<&Cut> {
-        self.cuts.iter().find(|cut| epoch < cut.epoch_next)
+        self.cuts_after(epoch).min_by_key(|cut| cut.seq)
     }
 
     /// The end of the segment of this epoch by the cuts: `None` if no cut covers it, otherwise the cut's first
     /// epoch and the offset after the segment's last record (0 if it has none).
     pub fn cut_of(&self, stream: Stream, epoch: u64) -> Option<(u64, u32)> {
-        let cut = self.cut_after(epoch)?;
-        let last = *cut.streams.get(stream as usize)?;
-        match epoch.cmp(&last.epoch) {
-            std::cmp::Ordering::Less => None,
-            std::cmp::Ordering::Equal => Some((cut.epoch_next, last.offset)),
-            std::cmp::Ordering::Greater => Some((cut.epoch_next, 0)),
-        }
+        let end = |cut: &Cut| {
+            let last = *cut.streams.get(stream as usize)?;
+            match epoch.cmp(&last.epoch) {
+                std::cmp::Ordering::Less => None,
+                std::cmp::Ordering::Equal => Some((cut.epoch_next, last.offset)),
+                std::cmp::Ordering::Greater => Some((cut.epoch_next, 0)),
+            }
+        };
+        self.cuts_after(epoch).filter_map(end).min_by_key(|(_, end)| *end)
     }
 }
 
@@ -272,5 +279,13 @@ mod tests {
         assert_eq!(meta.cut_of(Stream::User, 19), Some((20, 0)));
         assert_eq!(meta.cut_of(Stream::User, 20), None);
         assert_eq!(meta.cut_of(Stream::Cleaner, 8), Some((10, 0)));
+        // Frames behind the first cut, and some before it, were cut off.
+        let mut meta = meta;
+        meta.cuts[1] = Cut { seq: 4, ..meta.cuts[1] };
+        meta.cuts[1].streams[0] = Position { epoch: 7, offset: 5000 };
+        assert_eq!(meta.cut_of(Stream::User, 6), None);
+        assert_eq!(meta.cut_of(Stream::User, 7), Some((20, 5000)));
+        assert_eq!(meta.cut_of(Stream::User, 12), Some((20, 0)));
+        assert_eq!(meta.cut_after(7).map(|cut| cut.seq), Some(4));
     }
 }

@@ -17,6 +17,7 @@ pub const HEADER_COPY_AT: usize = 2048;
 /// Bytes of a horizon.
 pub const HORIZON_BYTES: usize = STREAMS_AT + 16 * STREAMS_MAX;
 const PURGED_AT: usize = 16 + 4 * TIERS_MAX;
+const COMMITTED_AT: usize = PURGED_AT - 8;
 const STREAMS_AT: usize = PURGED_AT + 24;
 
 /// A place in a stream: in the segment of this epoch at this offset.
@@ -47,6 +48,8 @@ pub struct Horizon {
     pub seq: u64,
     /// All segments below this number have had a durable header.
     pub segments: u32,
+    /// Frames of the replicated log up to this commit were durable on a quorum; 0 where that is not known.
+    pub committed: u64,
     /// Frames of the replicated log up to this one may be gone.
     pub purged: Purged,
     /// Everything before this, for each stream.
@@ -80,6 +83,15 @@ impl Horizon {
         }
     }
 
+    /// The last commit that a start applies of a log that ends with commit `last`: without frames that one. What may
+    /// be purged is committed.
+    pub fn applied(&self, last: u64) -> u64 {
+        match self.purged.position.index {
+            0 => last,
+            _ => self.committed.max(self.purged.seq).min(last),
+        }
+    }
+
     /// The positions of the cleaner's streams.
     pub fn cleaner(&self) -> CleanerPositions {
         Stream::CLEANER.map(|stream| self.stream(stream))
@@ -89,6 +101,7 @@ impl Horizon {
     pub fn raise(&mut self, other: &Horizon) {
         self.seq = self.seq.max(other.seq);
         self.segments = self.segments.max(other.segments);
+        self.committed = self.committed.max(other.committed);
         self.raise_purged(other.purged);
         for (mine, theirs) in self.streams.iter_mut().zip(&other.streams) {
             *mine = (*mine).max(*theirs);
@@ -100,6 +113,7 @@ impl Horizon {
         let mut bytes = [0; HORIZON_BYTES];
         put_u64(&mut bytes, 0, self.seq);
         put_u32(&mut bytes, 8, self.segments);
+        put_u64(&mut bytes, COMMITTED_AT, self.committed);
         put_u64(&mut bytes, PURGED_AT, self.purged.position.term);
         put_u64(&mut bytes, PURGED_AT + 8, self.purged.position.index);
         put_u64(&mut bytes, PURGED_AT + 16, self.purged.seq);
@@ -112,6 +126,7 @@ impl Horizon {
         (bytes.len() == HORIZON_BYTES).then(|| Horizon {
             seq: get_u64(bytes, 0),
             segments: get_u32(bytes, 8),
+            committed: get_u64(bytes, COMMITTED_AT),
             purged: Purged {
                 position: LogPosition {
                     term: get_u64(bytes, PURGED_AT),
@@ -324,10 +339,11 @@ mod tests {
         let mut a = Horizon { seq: 5, segments: 1, ..Horizon::default() };
         a.streams[0] = Position { epoch: 2, offset: 100 };
         let purged = Purged { position: LogPosition { term: 4, index: 9 }, seq: 3 };
-        let mut b = Horizon { seq: 3, segments: 2, purged, ..Horizon::default() };
+        let mut b = Horizon { seq: 3, segments: 2, committed: 3, purged, ..Horizon::default() };
         b.streams[0] = Position { epoch: 2, offset: 200 };
         a.raise(&b);
         assert_eq!((a.seq, a.segments, a.purged, a.streams[0].offset), (5, 2, purged, 200));
+        assert_eq!((a.applied(9), a.applied(2), Horizon::default().applied(9)), (3, 2, 9));
         assert_eq!(Horizon::decode(&a.encode()), Some(a));
     }
 }

@@ -65,20 +65,22 @@ pub struct Builder<'s> {
     threads: usize,
     /// Which pending units count.
     resolution: Resolution,
+    /// Later commits are not applied.
+    applied: u64,
     stores: Mutex<HashMap<u32, Arc<StoreBuilder>>>,
     records: AtomicU64,
 }
 
 impl<'s> Builder<'s> {
-    /// Nothing yet. The segments know their epochs already.
+    /// Nothing yet. The segments know their epochs already. Commits up to `applied` count.
     pub fn new(
         domain: Arc<EpochDomain>,
         segments: &'s Segments,
         threads: usize,
-        resolution: Resolution,
+        (resolution, applied): (Resolution, u64),
     ) -> Self {
         let (stores, records) = Default::default();
-        Builder { domain, segments, threads, resolution, stores, records }
+        Builder { domain, segments, threads, resolution, applied, stores, records }
     }
 
     /// Records seen.
@@ -109,6 +111,9 @@ impl<'s> Builder<'s> {
             entries.clear();
         };
         kept.contents.for_each(|entry| {
+            if entry.seq > self.applied {
+                return;
+            }
             if self.resolution.is_pending(entry.kind, entry.seq) {
                 // It keeps a drop record, should the unit be committed.
                 self.store(entry.collection).physical.fetch_add(1, Ordering::Relaxed);

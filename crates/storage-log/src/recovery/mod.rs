@@ -53,6 +53,7 @@ use std::io::IoSlice;
 
 pub use build::Builder;
 pub use directory::Opened;
+pub use frames::settle;
 pub use resolutions::FoundPending;
 pub use scan::{Outcome, Place, Scan, Stop};
 
@@ -93,22 +94,20 @@ fn recover(mut opened: Opened, mut options: Options) -> kauri_base::Result<Arc<C
     staging::replay(log, &*opened.directory)?;
     let scan = Scan::new(log, options.open_threads.max(1), &*options.clock).run();
     let mut scan = scan.map_err(|stop| refusal(&*opened.directory, stop))?;
+    let frames = settle(log, &mut scan)?;
     let mut pending = FoundPending::find(log, &scan.kept)?;
-    // A power loss may have taken commits from a log that was about to begin.
-    scan.horizon.purged.seq = scan.horizon.purged.seq.min(scan.cut.seq);
-    let frames = frames::find(&scan.kept, &scan.horizon)?;
-    let tables = build_tables(log, &mut scan, &mut pending, &options)?;
+    let tables = build_tables(log, &mut scan, (&mut pending, frames.applied), &options)?;
 
     mend_headers(&*medium, &segments, &scan)?;
     persist_kept(&*medium, &segments, &scan)?;
-    let mut marks = Marks::open(&*opened.directory, id, &found);
+    let marks = Marks::open(&*opened.directory, id, &found);
     opened.meta.marks = marks.is_some();
     opened.meta = note_cut(&*opened.directory, &*medium, &opened.meta, &scan)?;
-    if let Some(marks) = &mut marks {
+    if let Some(marks) = &marks {
         marks.begin(scan.cut.epoch_next, scan.horizon, &scan.epochs, &found);
     }
     let cache = open_cache(&medium, &tables.domain, &options)?;
-    let unframed = frames.unframed;
+    let (unframed, applied) = (frames.unframed, frames.applied);
     let frames = Frames::new(frames);
     adopt_segments(&segments, &cache, &scan, (&tables.image_segments, &frames))?;
     let staging = {
@@ -124,7 +123,7 @@ fn recover(mut opened: Opened, mut options: Options) -> kauri_base::Result<Arc<C
         options,
         segments,
         cache,
-        (tables, staging, marks, (frames, unframed)),
+        (tables, staging, marks, (frames, unframed, applied)),
         &mut scan,
     );
     core.pending.recovered(pending.resolution, pending.at);
@@ -149,13 +148,14 @@ struct Tables {
 fn build_tables(
     log: Log<'_>,
     scan: &mut Outcome,
-    pending: &mut FoundPending,
+    (pending, applied): (&mut FoundPending, u64),
     options: &Options,
 ) -> Result<Tables, StorageError> {
     let segments = log.segments;
     let threads = options.open_threads.max(1);
     let domain = EpochDomain::new();
-    let builder = Builder::new(domain.clone(), segments, threads, pending.resolution.clone());
+    let counts = (pending.resolution.clone(), applied);
+    let builder = Builder::new(domain.clone(), segments, threads, counts);
     let collections = add_segments(&builder, scan, threads, &*options.clock)?;
     let summary_bytes = scan.kept.iter().map(|kept| kept.contents.len()).sum();
     crate::memory::check_recovery(builder.records(), summary_bytes, options.memory_bytes_max)?;
@@ -163,13 +163,13 @@ fn build_tables(
     counters.recovery_bytes.set(scan.bytes_read);
     counters.recovery_records.set(builder.records());
     let registry = Registry::default();
-    let found = images::find(log, scan.images.clone(), (pending.resolved_by, scan.cut.seq))?;
+    let found = images::find(log, scan.images.clone(), (pending.resolved_by, applied))?;
     scan.cuts_used.extend(&found.cuts_used);
     let changed = builder.finish(&registry, &found.since());
     pending.keep(&registry, segments, &domain);
     keep_images(segments, scan, &found);
     let image_segments = found.segments.clone();
-    let images = Images::new(scan.cut.seq, found, changed);
+    let images = Images::new(applied, found, changed);
     Ok(Tables { domain, registry, counters, images, image_segments, collections })
 }
 
@@ -195,7 +195,7 @@ fn adopt_segments(
 }
 
 /// What a start has found or made besides the log and its cache.
-type Found = (Tables, Option<CommitStaging>, Option<Marks>, (Frames, Unframed));
+type Found = (Tables, Option<CommitStaging>, Option<Marks>, (Frames, Unframed, u64));
 
 /// The engine that continues where the log ends. It takes over the segments that the scan has kept.
 fn assemble(
@@ -203,7 +203,7 @@ fn assemble(
     options: Options,
     segments: Segments,
     cache: SegmentCache,
-    (tables, staging, marks, (frames, unframed)): Found,
+    (tables, staging, marks, (frames, unframed, applied)): Found,
     scan: &mut Outcome,
 ) -> Arc<Core> {
     let Opened { directory, lock: directory_lock, meta, medium } = opened;
@@ -220,7 +220,7 @@ fn assemble(
         verified: Verified::new(),
         segments,
         registry: tables.registry,
-        head: Head::new(seq, user, unframed),
+        head: Head::new((seq, user), unframed, (frames.has_begun(), applied)),
         durability: Durability::new(horizon, marks),
         flushing: Flushing::new(seq, user),
         staging,

@@ -113,6 +113,19 @@ pub struct Outcome {
     pub epochs: Vec<(u32, u64)>,
 }
 
+impl Outcome {
+    /// The highest commit sequence that the cleaner has moved, according to its tails.
+    pub fn moved_seq(&self) -> u64 {
+        let mut seq = 0;
+        for kept in self.kept.iter().filter(|kept| kept.stream.is_cleaners()) {
+            if let Contents::Records(entries) = &kept.contents {
+                seq = entries.iter().map(|entry| entry.seq).max().unwrap_or(0).max(seq);
+            }
+        }
+        seq
+    }
+}
+
 /// See the module's head.
 pub struct Scan<'m> {
     log: Log<'m>,
@@ -225,7 +238,10 @@ impl<'m> Scan<'m> {
                 self.outcome.copies.push((**header, copy.offset));
             }
             self.outcome.epochs.push((segment as u32, header.epoch));
-            self.outcome.horizon.raise(&header.horizon);
+            // What an earlier cut has not taken over does not count any more.
+            if header.epoch >= meta.last_cut() {
+                self.outcome.horizon.raise(&header.horizon);
+            }
             self.outcome.epoch_next = self.outcome.epoch_next.max(header.epoch + 1);
         }
         self.check_extent(count, &headers)?;
@@ -409,7 +425,7 @@ impl<'m> Scan<'m> {
         }
         let last = units.last.max(self.outcome.horizon.seq);
         // What the cleaner has moved was durable in the user stream, and so was all before it.
-        let moved = self.moved_seq();
+        let moved = self.outcome.moved_seq();
         if last < moved {
             return Err(corrupt(format!(
                 "the log ends with commit {last}, but commits up to {moved} were durable"
@@ -426,17 +442,6 @@ impl<'m> Scan<'m> {
             }
         }
         Ok(())
-    }
-
-    /// The highest commit sequence that the cleaner has moved, according to its tails.
-    fn moved_seq(&self) -> u64 {
-        let mut seq = 0;
-        for kept in self.outcome.kept.iter().filter(|kept| kept.stream.is_cleaners()) {
-            if let Contents::Records(entries) = &kept.contents {
-                seq = entries.iter().map(|entry| entry.seq).max().unwrap_or(0).max(seq);
-            }
-        }
-        seq
     }
 
     fn keep_tail(&mut self, segment: TailSegment, stream: Stream, end: u32) {

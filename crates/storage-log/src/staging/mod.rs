@@ -174,6 +174,11 @@ impl CommitStaging {
         try_lock(&self.putting)
     }
 
+    /// While this is held nobody puts.
+    pub fn pause(&self) -> MutexGuard<'_, Putting> {
+        lock(&self.putting)
+    }
+
     /// Puts everything that has been appended so far, which `appended_since` a place the head tells, with the last
     /// commit in it. Answers that commit, or none if it can't be done now.
     pub fn put_since(

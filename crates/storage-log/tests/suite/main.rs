@@ -22,6 +22,7 @@ mod damage;
 mod dax;
 mod faults;
 mod flips;
+mod followers;
 mod frames;
 mod held;
 mod ids;

@@ -2,6 +2,7 @@
 
 mod commands;
 mod hello;
+mod leading;
 mod reads;
 mod roles;
 mod writes;

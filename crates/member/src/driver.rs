@@ -1,0 +1,563 @@
+//! The task that runs a member: consensus over the engine's log.
+//!
+//! It takes what has arrived ([`Member::take_arrived`]), lets consensus do what follows, sends its messages, applies
+//! what is committed, and publishes what has changed. All on one worker, one thing after the other.
+//!
+//! A leader opens the engine for writes once everything in its log is applied, its own first entry included. It closes a
+//! frame of what workers have committed, and proposes it. Acknowledgements wait for its commit.
+//!
+//! Invariants: nothing is sent after an append has failed. A view that says writable is published after the engine
+//! accepts writes, and one that says otherwise before anybody learns of another leader from this member.
+
+mod requests;
+mod roles;
+mod signs;
+
+use crate::acks::Concern;
+use crate::config::SetConfig;
+use crate::entry_log::{EngineLog, Failure, Known};
+use crate::member::{Asker, Member, Request};
+use crate::message::{self, Invitation, Message, Status};
+use crate::peers::{Dial, Peer};
+use crate::stored::{StateFile, Stored};
+use crate::view::{MemberState, PeerStatus, Place, Progress, View};
+use kauri_base::log::{self, Attr};
+use kauri_base::{Clock, CommitSeq, Error, ErrorCode, OpTime, RandomSource, Result, Timestamp};
+use kauri_medium::Directory;
+use kauri_replication::consensus::Acknowledge;
+use kauri_replication::{Config, Consensus, Entry, Payload, Role};
+use kauri_storage::{
+    AppliedChange, AppliedUnits, LogPosition, ReplicatedLog, StorageEngine, StorageError,
+};
+use kauri_transport::{WorkerHandle, monotonic_ns};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// Between two ticks of consensus.
+const TICK_NS: u64 = 25_000_000;
+/// Ticks in a row that are made up for, if the worker was late.
+const LATE_TICKS_MAX: u64 = 20;
+/// Frames that a follower applies before it looks at its messages again.
+const APPLIED_AT_ONCE: usize = 64;
+/// The position before the first entry of a set that begins here.
+pub(crate) const BASE: LogPosition = LogPosition { term: 1, index: 1 };
+/// Time without a write after which a leader makes an entry, so that times go on.
+const IDLE_NS: u64 = 10_000_000_000;
+
+/// What a member needs of its server.
+pub trait Host: Send + Sync {
+    /// A unit was applied. It may commit units without records.
+    fn applied(&self, seq: CommitSeq, changes: &[AppliedChange]) -> Result<(), StorageError>;
+
+    /// The member leads, and writes are accepted: what only a leader may commit.
+    fn lead(&self) -> Result<()>;
+
+    /// The process has to begin again: what is in memory is not what is in the log.
+    fn restart(&self, why: &str);
+
+    /// Which run of the machine this is.
+    fn machine_run(&self) -> String;
+
+    /// Whether this address is this server's.
+    fn is_self(&self, host: &str) -> bool;
+}
+
+/// What a driver is made of.
+pub struct Parts {
+    /// The handle.
+    pub member: Arc<Member>,
+    /// The engine, with a replicated log.
+    pub engine: Arc<dyn StorageEngine>,
+    /// The data directory.
+    pub directory: Arc<dyn Directory>,
+    /// The server.
+    pub host: Arc<dyn Host>,
+    /// How other members are reached.
+    pub dial: Arc<dyn Dial>,
+    /// The worker that it runs on. The engine may block it.
+    pub worker: WorkerHandle,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub random: Arc<dyn RandomSource>,
+}
+
+/// See the module's head.
+pub struct Driver {
+    parts: Parts,
+    file: StateFile,
+    /// None before the member is part of a set, and while it stands still.
+    consensus: Option<Consensus<EngineLog>>,
+    config: Option<Arc<SetConfig>>,
+    number: u64,
+    peers: BTreeMap<u64, PeerState>,
+    role: Role,
+    /// The leader accepts writes.
+    is_open: bool,
+    /// It has applied what the leader had committed when it first heard of it.
+    has_caught_up: bool,
+    in_maintenance: bool,
+    elected: Option<(i64, Timestamp)>,
+    frozen_until_ns: u64,
+    /// Wants the leader to hand over.
+    wants_to_lead: bool,
+    /// Reconfigurations that are proposed: index, term.
+    proposed: VecDeque<(u64, u64, Asker)>,
+    reads: BTreeMap<u64, (Asker, Option<u64>)>,
+    next_read: u64,
+    reaching: Vec<(u64, Asker)>,
+    stepping_down: Option<requests::StepDown>,
+    applied: Option<Known>,
+    /// The last entry that consensus has given out as committed.
+    given: u64,
+    last_proposal_ns: u64,
+    tick_ns: u64,
+    status_ns: u64,
+    /// When a member that stands still tries again.
+    retry_ns: u64,
+    is_over: bool,
+}
+
+/// What is known of another member.
+struct PeerState {
+    peer: Peer,
+    status: Status,
+    /// When it was last heard of, by this machine's clock; 0 for never.
+    heard_ns: u64,
+    heard_ms: i64,
+    up_since_ms: i64,
+    answered_ms: i64,
+    ping_us: u64,
+    losses: u64,
+}
+
+impl Driver {
+    /// A driver of this member. Reads the state file; begins nothing.
+    pub fn new(parts: Parts) -> Result<Driver> {
+        let file = StateFile(parts.directory.clone());
+        let mut driver = Driver {
+            file,
+            consensus: None,
+            config: None,
+            number: 0,
+            peers: BTreeMap::new(),
+            role: Role::Follower,
+            is_open: false,
+            has_caught_up: false,
+            in_maintenance: false,
+            elected: None,
+            frozen_until_ns: 0,
+            wants_to_lead: false,
+            proposed: VecDeque::new(),
+            reads: BTreeMap::new(),
+            next_read: 1,
+            reaching: Vec::new(),
+            stepping_down: None,
+            applied: None,
+            given: 0,
+            last_proposal_ns: 0,
+            tick_ns: monotonic_ns(),
+            status_ns: 0,
+            retry_ns: 0,
+            is_over: false,
+            parts,
+        };
+        match driver.file.read()? {
+            Some(stored) => driver.start(stored)?,
+            None if driver.log()?.frames().last.index > 0 => {
+                let message = "the data directory is of a member of a replica set, and its state file is missing: \
+                               remove the directory's contents and let the member copy another one's data";
+                return Err(Error::new(ErrorCode::UnrecoverableRollbackError, message));
+            }
+            None => {}
+        }
+        driver.publish();
+        Ok(driver)
+    }
+
+    fn log(&self) -> Result<&dyn ReplicatedLog> {
+        Ok(self.parts.engine.replicated_log()?)
+    }
+
+    /// Begins consensus on what is stored.
+    fn start(&mut self, mut stored: Stored) -> Result<()> {
+        if self.log()?.frames().last.index == 0 {
+            // The process ended between the two steps of a beginning.
+            self.log()?.begin_frames(BASE)?;
+        }
+        let config = SetConfig::parse(stored.config.as_doc())?;
+        if config.name != self.parts.member.set_name() {
+            let message = format!(
+                "the data directory is of a member of replica set {}, and --replSet is {}",
+                config.name,
+                self.parts.member.set_name()
+            );
+            return Err(Error::new(ErrorCode::InvalidReplicaSetConfig, message));
+        }
+        let run = self.parts.host.machine_run();
+        let lost_power = std::mem::replace(&mut stored.machine_run, run.clone()) != run;
+        self.number = stored.number;
+        let engine = self.parts.engine.clone();
+        let log = EngineLog::open(engine, self.file.clone(), stored)?;
+        let applied = self.log()?.applied().index;
+        self.applied = log.known(applied);
+        let consensus = Consensus::start(
+            consensus_config(&config, self.number),
+            log,
+            self.parts.random.clone(),
+            lost_power,
+            applied,
+        );
+        let consensus =
+            consensus.map_err(|error| Error::new(ErrorCode::InternalError, error.to_string()))?;
+        self.log()?.commit_frames(consensus.written_commit());
+        self.given = 0;
+        self.role = consensus.role();
+        self.consensus = Some(consensus);
+        self.set_config(config);
+        Ok(())
+    }
+
+    fn set_config(&mut self, config: SetConfig) {
+        let own = self.number;
+        self.peers.retain(|number, state| {
+            let is_it = |of: &crate::config::MemberConfig| {
+                of.number() == *number && of.host == state.peer.host
+            };
+            config.members.iter().any(is_it)
+        });
+        for of in config.members.iter().filter(|of| of.number() != own) {
+            let Parts { worker, dial, engine, .. } = &self.parts;
+            self.peers.entry(of.number()).or_insert_with(|| PeerState {
+                peer: Peer::open(worker, dial.clone(), engine.clone(), &of.host),
+                status: Status { state: MemberState::Unknown, ..Status::default() },
+                heard_ns: 0,
+                heard_ms: 0,
+                up_since_ms: 0,
+                answered_ms: 0,
+                ping_us: 0,
+                losses: 0,
+            });
+        }
+        if let Some(consensus) = &mut self.consensus {
+            consensus.set_priorities(priorities(&config));
+        }
+        self.config = Some(Arc::new(config));
+    }
+
+    /// Runs until the member ends or has to begin again.
+    pub async fn run(mut self) {
+        while !self.is_over {
+            let mut tick = self.parts.worker.sleep_until_ns(self.next_ns());
+            let arrived = poll_fn(|cx| {
+                if let Some(arrived) = self.parts.member.take_arrived(cx.waker()) {
+                    return Poll::Ready(Some(arrived));
+                }
+                if self.poll_durable(cx) {
+                    return Poll::Ready(None);
+                }
+                Pin::new(&mut tick).poll(cx).map(|()| None)
+            })
+            .await;
+            self.turn_or_end(arrived.map(|(arrived, _)| arrived));
+            self.parts.worker.want_tick_end();
+            while self.has_to_apply() && !self.is_over {
+                kauri_transport::yield_now().await;
+                self.turn_or_end(None);
+            }
+        }
+    }
+
+    /// A panic leaves the member in no state to go on.
+    fn turn_or_end(&mut self, arrived: Option<crate::member::Arrived>) {
+        let turned = catch_unwind(AssertUnwindSafe(|| self.turn(arrived)));
+        if let Err(panic) = turned {
+            kauri_transport::log_panic("member", "The member has panicked", &*panic);
+            self.is_over = true;
+            self.parts.host.restart("the member has panicked");
+        }
+    }
+
+    fn next_ns(&self) -> u64 {
+        match &self.consensus {
+            Some(_) => self.tick_ns + TICK_NS,
+            None if self.retry_ns > 0 => self.retry_ns,
+            None => u64::MAX,
+        }
+    }
+
+    /// Whether more has become durable.
+    fn poll_durable(&mut self, cx: &mut std::task::Context<'_>) -> bool {
+        let Some(consensus) = &mut self.consensus else { return false };
+        let log = consensus.log_for_sync();
+        let before = kauri_replication::Log::durable_writes(log);
+        log.poll_durable(cx);
+        kauri_replication::Log::durable_writes(log) != before || log.failure().is_some()
+    }
+
+    /// Everything that can be done now.
+    fn turn(&mut self, arrived: Option<crate::member::Arrived>) {
+        let now_ns = monotonic_ns();
+        if self.consensus.is_none() && self.retry_ns > 0 && now_ns >= self.retry_ns {
+            self.try_again();
+        }
+        if let Some(consensus) = &mut self.consensus {
+            consensus.log_for_sync().set_clock(self.parts.clock.unix_ms());
+        }
+        let arrived = arrived.unwrap_or_default();
+        for bytes in arrived.messages {
+            self.take_message(&bytes);
+        }
+        for (request, asker) in arrived.requests {
+            self.take_request(request, asker);
+        }
+        self.pass_time(now_ns);
+        self.close_frames();
+        self.pump();
+        self.after(now_ns);
+        self.publish();
+    }
+
+    fn take_message(&mut self, bytes: &[u8]) {
+        match message::decode(bytes) {
+            Ok(Message::Consensus(envelope, bodies)) => self.step(envelope, bodies),
+            Ok(Message::Status(status)) => self.take_status(status),
+            Ok(Message::Invitation(invitation)) => self.take_invitation(invitation),
+            Err(message::Malformed) => {
+                let message = "Dropped a message that is not one of a member";
+                log::warning("REPL", 6_400_001, "member", message, Attr::new());
+            }
+        }
+    }
+
+    fn step(
+        &mut self,
+        envelope: kauri_replication::codec::Envelope,
+        bodies: Vec<crate::entry_log::Body>,
+    ) {
+        let Some(consensus) = &mut self.consensus else { return };
+        consensus.log_for_sync().offer(bodies);
+        // A refusal is the sender's fault, or harmless.
+        let _ = consensus.step(envelope);
+        self.pump();
+        if let Some(consensus) = &mut self.consensus {
+            consensus.log_for_sync().forget_offers();
+        }
+    }
+
+    fn pass_time(&mut self, now_ns: u64) {
+        let due = now_ns.saturating_sub(self.tick_ns) / TICK_NS;
+        if due == 0 {
+            return;
+        }
+        self.tick_ns = if due > LATE_TICKS_MAX { now_ns } else { self.tick_ns + due * TICK_NS };
+        self.watch_leader();
+        if let Some(consensus) = &mut self.consensus {
+            if self.frozen_until_ns > 0 && now_ns >= self.frozen_until_ns {
+                self.frozen_until_ns = 0;
+                consensus.set_frozen(false);
+            }
+            for _ in 0..due.min(LATE_TICKS_MAX) {
+                consensus.tick();
+            }
+        }
+        self.send_status(now_ns);
+    }
+
+    /// Proposes what workers have committed.
+    fn close_frames(&mut self) {
+        let Some(consensus) = &mut self.consensus else { return };
+        if !self.is_open || !consensus.can_propose() {
+            return;
+        }
+        let term = consensus.term();
+        if let Some(frame) = consensus.log_for_sync().close(term) {
+            self.last_proposal_ns = monotonic_ns();
+            if let Err(error) = consensus.propose(frame) {
+                // The frame is in the log, and consensus does not know.
+                self.stand_still(&format!("a frame was not proposed: {error}"));
+            }
+        }
+    }
+
+    /// Lets consensus do what is to be done.
+    fn pump(&mut self) {
+        loop {
+            let Some(consensus) = &mut self.consensus else { return };
+            consensus.log_for_sync().store_state();
+            let mut noop = std::task::Context::from_waker(std::task::Waker::noop());
+            consensus.log_for_sync().poll_durable(&mut noop);
+            let output = consensus.advance();
+            if let Some(failure) = consensus.log().failure().cloned() {
+                return self.fail(failure);
+            }
+            let is_idle = output.messages.is_empty()
+                && output.committed.is_empty()
+                && output.reads.is_empty();
+            for envelope in output.messages {
+                if let Some(state) = self.peers.get(&envelope.to) {
+                    state.peer.send(envelope);
+                }
+            }
+            for entry in &output.committed {
+                self.take_committed(entry);
+            }
+            for (number, index) in output.reads {
+                if let Some(read) = self.reads.get_mut(&number) {
+                    read.1 = Some(index);
+                }
+            }
+            if !self.look_at_role() || is_idle {
+                return;
+            }
+        }
+    }
+
+    fn take_committed(&mut self, entry: &Entry) {
+        self.given = entry.index;
+        if let Ok(log) = self.log() {
+            log.commit_frames(entry.index);
+        }
+        if let Payload::Config(bytes) = &entry.payload {
+            self.take_config(bytes);
+        }
+    }
+
+    fn take_config(&mut self, bytes: &[u8]) {
+        let Ok(doc) = kauri_bson::Doc::from_bytes(bytes) else { return };
+        let Ok(config) = SetConfig::parse(doc) else { return };
+        let newer = self
+            .config
+            .as_ref()
+            .is_none_or(|known| (config.term, config.version) > (known.term, known.version));
+        if !newer {
+            return;
+        }
+        if let Some(consensus) = &mut self.consensus {
+            consensus.log_for_sync().set_config(doc.to_buf());
+        }
+        let attr = Attr::new().num("version", config.version).num("term", config.term);
+        log::info("REPL", 21392, "member", "New replica set config in use", attr);
+        self.set_config(config);
+    }
+
+    /// What has failed in the log.
+    fn fail(&mut self, failure: Failure) {
+        match failure {
+            Failure::Restart => {
+                self.is_over = true;
+                self.consensus = None;
+                self.publish();
+                self.parts.host.restart("writes that the set has not kept are cut off");
+            }
+            Failure::Engine(error) => self.stand_still(&error.to_string()),
+            Failure::State(error) => self.stand_still(error.message()),
+        }
+    }
+
+    /// The member leaves consensus for a while: the others go on.
+    fn stand_still(&mut self, why: &str) {
+        let attr = Attr::new().str("error", why);
+        let message = "The member cannot write its log. It takes no part in the set, and tries again each second";
+        log::warning("REPL", 6_400_002, "member", message, attr);
+        self.leave_leadership();
+        self.consensus = None;
+        self.retry_ns = monotonic_ns() + 1_000_000_000;
+    }
+
+    fn try_again(&mut self) {
+        self.retry_ns = 0;
+        let started = match self.file.read() {
+            Ok(Some(stored)) => self.start(stored),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = started {
+            self.stand_still(error.message());
+        }
+    }
+
+    fn has_to_apply(&self) -> bool {
+        let Ok(log) = self.log() else { return false };
+        self.consensus.is_some() && log.applied().index < log.committed()
+    }
+
+    /// Applies what is committed, some of it.
+    fn apply(&mut self) {
+        let host = self.parts.host.clone();
+        let mut units = Told(&*host);
+        for _ in 0..APPLIED_AT_ONCE {
+            let applied = match self.log() {
+                Ok(log) => log.apply_frame(&mut units),
+                Err(_) => return,
+            };
+            match applied {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    self.is_over = true;
+                    return self.parts.host.restart(&format!("an entry was not applied: {error}"));
+                }
+            }
+        }
+        let Ok(index) = self.log().map(|log| log.applied().index) else { return };
+        let Some(consensus) = &mut self.consensus else { return };
+        if self.applied.as_ref().is_none_or(|known| known.entry.index < index) {
+            self.applied = consensus.log().known(index);
+        }
+        consensus.applied(index.min(self.given));
+    }
+}
+
+struct Told<'h>(&'h dyn Host);
+
+impl AppliedUnits for Told<'_> {
+    fn applied(&mut self, seq: CommitSeq, changes: &[AppliedChange]) -> Result<(), StorageError> {
+        self.0.applied(seq, changes)
+    }
+}
+
+fn consensus_config(config: &SetConfig, number: u64) -> Config {
+    let ticks = |ms: i64| (ms.max(1) as u64 * 1_000_000).div_ceil(TICK_NS) as usize;
+    let heartbeat_ticks = ticks(config.settings.heartbeat_interval_ms).max(1);
+    let election_ticks = ticks(config.settings.election_timeout_ms).max(heartbeat_ticks + 2);
+    Config {
+        set: set_number(config),
+        id: number,
+        acknowledge: Acknowledge::Durable,
+        election_ticks,
+        heartbeat_ticks,
+        priorities: priorities(config),
+    }
+}
+
+/// The set's id as consensus has it.
+pub(crate) fn set_number(config: &SetConfig) -> u64 {
+    let [_, _, _, _, id @ ..] = config.settings.set_id;
+    u64::from_le_bytes(id)
+}
+
+/// Priorities by their rank: consensus compares them only.
+fn priorities(config: &SetConfig) -> BTreeMap<u64, u32> {
+    let mut values: Vec<f64> = config.members.iter().map(|of| of.priority).collect();
+    values.push(0.0);
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let rank = |priority: f64| values.iter().position(|value| *value == priority).unwrap_or(0);
+    let of = |of: &crate::config::MemberConfig| (of.number(), rank(of.priority) as u32);
+    config.members.iter().map(of).collect()
+}
+
+fn to_time(time: u64) -> Timestamp {
+    Timestamp { seconds: (time >> 32) as u32, increment: time as u32 }
+}
+
+fn place_of(known: &Known) -> Place {
+    let optime = OpTime { term: known.entry.term as i64, timestamp: to_time(known.time) };
+    Place { optime, wall_ms: known.wall_ms }
+}

@@ -1,0 +1,271 @@
+//! What commands ask for.
+
+use super::*;
+use kauri_bson::DocBuf;
+use kauri_replication::{HardState, Membership};
+
+/// A step-down under way: the engine accepts no writes, and another member catches up.
+pub(super) struct StepDown {
+    asker: Option<Asker>,
+    until_ns: u64,
+    frozen: Duration,
+    is_forced: bool,
+    /// Whether the leadership is being handed over.
+    is_handing_over: bool,
+}
+
+fn refused(code: ErrorCode, message: &str) -> Result<()> {
+    Err(Error::new(code, message))
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Driver {
+    pub(super) fn take_request(&mut self, request: Request, asker: Asker) {
+        let result = match request {
+            Request::Initiate(config) => self.initiate(config),
+            Request::Reconfigure { config, force } => {
+                return self.reconfigure(config, force, asker);
+            }
+            Request::StepDown { time, catch_up, force } => {
+                return self.begin_stepping_down(time, catch_up, force, asker);
+            }
+            Request::StepUp => self.step_up(),
+            Request::Freeze(time) => self.freeze(time),
+            Request::Maintenance(is_on) => self.maintain(is_on),
+            Request::ConfirmPrimary => return self.confirm(asker),
+            Request::Reach(time) => return self.reach(time, asker),
+        };
+        asker.answer(result);
+    }
+
+    fn initiate(&mut self, config: SetConfig) -> Result<()> {
+        if self.config.is_some() {
+            return refused(ErrorCode::AlreadyInitialized, "already initialized");
+        }
+        let own = config.members.iter().find(|of| self.parts.host.is_self(&of.host));
+        let Some(own) = own.map(crate::config::MemberConfig::number) else {
+            let message = "No host described in new configuration maps to this node";
+            return refused(ErrorCode::NodeNotFound, message);
+        };
+        self.begin(own, &config.to_doc(), membership_of(&config))?;
+        let attr = Attr::new().str("setName", &config.name);
+        log::info("REPL", 21_356, "member", "replSetInitiate: the set begins", attr);
+        Ok(())
+    }
+
+    /// The member becomes part of a set. Its engine is as the set's members begin.
+    pub(super) fn begin(
+        &mut self,
+        number: u64,
+        config: &DocBuf,
+        membership: Membership,
+    ) -> Result<()> {
+        let state = HardState {
+            term: BASE.term,
+            commit: BASE.index,
+            membership_index: BASE.index,
+            membership,
+            ..HardState::default()
+        };
+        let machine_run = self.parts.host.machine_run();
+        let stored = Stored { number, config: config.clone(), state, machine_run };
+        self.file.write(&stored)?;
+        self.tick_ns = monotonic_ns();
+        self.start(stored)
+    }
+
+    fn reconfigure(&mut self, config: SetConfig, force: bool, asker: Asker) {
+        if force {
+            let message = "a forced reconfiguration is not supported yet";
+            return asker.answer(refused(ErrorCode::CommandNotSupported, message));
+        }
+        let Some(consensus) = self.consensus.as_mut().filter(|_| self.is_open) else {
+            let message = "New config can only be proposed by a primary";
+            return asker.answer(refused(ErrorCode::NotWritablePrimary, message));
+        };
+        let config = SetConfig { term: consensus.term() as i64, ..config };
+        match consensus.propose_config(config.to_doc().as_doc().as_bytes()) {
+            Ok((index, term)) => self.proposed.push_back((index, term, asker)),
+            Err(error) => {
+                let error = error.to_string();
+                asker.answer(refused(ErrorCode::ConfigurationInProgress, &error));
+            }
+        }
+    }
+
+    fn begin_stepping_down(
+        &mut self,
+        time: Duration,
+        catch_up: Duration,
+        force: bool,
+        asker: Asker,
+    ) {
+        if !self.is_open {
+            let message = "not primary so can't step down";
+            return asker.answer(refused(ErrorCode::NotWritablePrimary, message));
+        }
+        if self.stepping_down.is_some() {
+            let message = "already in the process of stepping down";
+            return asker.answer(refused(ErrorCode::ConflictingOperationInProgress, message));
+        }
+        self.stepping_down = Some(StepDown {
+            asker: Some(asker),
+            until_ns: monotonic_ns().saturating_add(nanos(catch_up)),
+            frozen: time,
+            is_forced: force,
+            is_handing_over: false,
+        });
+        self.publish();
+        // Whatever is committed has its frame before another member takes over.
+        if let Ok(log) = self.log() {
+            log.follow();
+        }
+        self.close_frames();
+        self.pump();
+    }
+
+    pub(super) fn go_on_stepping_down(&mut self, now_ns: u64) {
+        let Some(mut step) = self.stepping_down.take() else { return };
+        if self.role != Role::Leader {
+            self.freeze_until(now_ns.saturating_add(nanos(step.frozen)));
+            step.asker.into_iter().for_each(|asker| asker.answer(Ok(())));
+            return;
+        }
+        let is_late = now_ns >= step.until_ns;
+        if is_late && step.is_forced {
+            if let Some(consensus) = &mut self.consensus {
+                consensus.step_down();
+            }
+            self.stepping_down = Some(step);
+            self.look_at_role();
+            return;
+        }
+        if is_late {
+            let reopened = self.log().is_ok_and(|log| log.lead().is_ok());
+            if !reopened {
+                self.stepping_down = Some(step);
+                return;
+            }
+            let message = "No electable secondaries caught up. Please use the replSetStepDown command with the \
+                           argument {force: true} to force node to step down.";
+            let refused = refused(ErrorCode::ExceededTimeLimit, message);
+            step.asker.into_iter().for_each(|asker| asker.answer(refused.clone()));
+            return;
+        }
+        if !step.is_handing_over
+            && let Some(to) = self.successor()
+            && let Some(consensus) = &mut self.consensus
+        {
+            step.is_handing_over = consensus.hand_over(to).is_ok();
+        }
+        self.stepping_down = Some(step);
+    }
+
+    /// The voter that may lead and has most of the log.
+    fn successor(&self) -> Option<u64> {
+        let (consensus, config) = (self.consensus.as_ref()?, self.config.as_ref()?);
+        let can = config
+            .members
+            .iter()
+            .filter(|of| of.votes > 0 && of.priority > 0.0 && of.number() != self.number);
+        let heard =
+            can.filter(|of| self.peers.get(&of.number()).is_some_and(|state| !self.is_down(state)));
+        let reached =
+            heard.filter_map(|of| Some((consensus.reached_by(of.number())?.0, of.number())));
+        reached.max().map(|(_, number)| number)
+    }
+
+    fn step_up(&mut self) -> Result<()> {
+        let Some(config) = &self.config else {
+            return refused(ErrorCode::NotYetInitialized, "no replset config has been received");
+        };
+        let can = config
+            .members
+            .iter()
+            .any(|of| of.number() == self.number && of.priority > 0.0 && of.votes > 0);
+        if !can {
+            return refused(ErrorCode::CommandFailed, "Election failed.");
+        }
+        // Told to the leader with the next sign of life.
+        self.wants_to_lead = !self.is_open;
+        self.freeze_until(0);
+        self.status_ns = 0;
+        Ok(())
+    }
+
+    fn freeze(&mut self, time: Duration) -> Result<()> {
+        if self.config.is_none() {
+            return refused(ErrorCode::NotYetInitialized, "no replset config has been received");
+        }
+        if self.is_open {
+            let message = "cannot freeze node when primary or running for election. state: Primary";
+            return refused(ErrorCode::NotSecondary, message);
+        }
+        self.freeze_until(match time.is_zero() {
+            true => 0,
+            false => monotonic_ns().saturating_add(nanos(time)),
+        });
+        Ok(())
+    }
+
+    fn freeze_until(&mut self, until_ns: u64) {
+        self.frozen_until_ns = until_ns;
+        if let Some(consensus) = &mut self.consensus {
+            consensus.set_frozen(until_ns > 0);
+        }
+    }
+
+    fn maintain(&mut self, is_on: bool) -> Result<()> {
+        if self.config.is_none() {
+            return refused(ErrorCode::NotYetInitialized, "no replset config has been received");
+        }
+        if self.is_open {
+            return refused(ErrorCode::NotSecondary, "primaries can't modify maintenance mode");
+        }
+        if !is_on && !self.in_maintenance {
+            return refused(ErrorCode::OperationFailed, "already out of maintenance mode");
+        }
+        self.in_maintenance = is_on;
+        Ok(())
+    }
+
+    fn confirm(&mut self, asker: Asker) {
+        let number = self.next_read;
+        self.next_read += 1;
+        let asked = match &mut self.consensus {
+            Some(consensus) if self.is_open => consensus.read(number).is_ok(),
+            _ => false,
+        };
+        match asked {
+            true => drop(self.reads.insert(number, (asker, None))),
+            false => asker.answer(refused(ErrorCode::NotWritablePrimary, "not primary")),
+        }
+    }
+
+    fn reach(&mut self, time: Timestamp, asker: Asker) {
+        let time = u64::from(time.seconds) << 32 | u64::from(time.increment);
+        let applied = self.applied.as_ref().map_or(0, |known| known.time);
+        if time <= applied {
+            return asker.answer(Ok(()));
+        }
+        if self.is_open
+            && let Some(consensus) = &mut self.consensus
+        {
+            consensus.log_for_sync().advance_time(time);
+            self.make_entry();
+        }
+        self.reaching.push((time, asker));
+    }
+}
+
+/// The members of a set that begins with this configuration.
+pub(super) fn membership_of(config: &SetConfig) -> Membership {
+    let numbers = |votes: bool| {
+        let with = config.members.iter().filter(move |of| (of.votes > 0) == votes);
+        with.map(crate::config::MemberConfig::number)
+    };
+    Membership { learners: numbers(false).collect(), ..Membership::of(numbers(true)) }
+}

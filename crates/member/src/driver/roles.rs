@@ -1,0 +1,324 @@
+//! What a member does as a leader and as a follower, and what it tells of itself.
+
+use super::*;
+use kauri_replication::Change;
+
+impl Driver {
+    /// Follows a change of the role. Whether consensus may have more to do.
+    pub(super) fn look_at_role(&mut self) -> bool {
+        let Some(consensus) = &self.consensus else { return false };
+        let (role, was) = (consensus.role(), self.role);
+        if role == Role::Leader && was != Role::Leader {
+            let attr = Attr::new().num("term", consensus.term());
+            log::info(
+                "ELECTION",
+                21_450,
+                "member",
+                "Election succeeded, assuming primary role",
+                attr,
+            );
+        }
+        self.role = role;
+        if was == Role::Leader && role != Role::Leader {
+            self.leave_leadership();
+        }
+        self.apply();
+        if self.role == Role::Leader && !self.is_open {
+            self.open_for_writes();
+            return self.is_open;
+        }
+        false
+    }
+
+    /// A new leader accepts writes once everything in its log is applied, its own entry included.
+    fn open_for_writes(&mut self) {
+        let Some(consensus) = &self.consensus else { return };
+        let term = consensus.term();
+        let Ok(log) = self.log() else { return };
+        let (last, applied) = (log.frames().last, log.applied());
+        if applied != last || last.term != term || log.lead().is_err() {
+            return;
+        }
+        self.is_open = true;
+        self.has_caught_up = true;
+        self.wants_to_lead = false;
+        self.parts.member.acks().begin();
+        if let Err(error) = self.parts.host.lead() {
+            let attr = Attr::new().str("error", error.message());
+            let message = "A new primary could not do its first work";
+            log::warning("REPL", 6_400_003, "member", message, attr);
+        }
+        let time = self.applied.as_ref().map_or(0, |known| known.time);
+        self.elected = Some((self.parts.clock.unix_ms(), to_time(time)));
+        let attr = Attr::new().num("term", term);
+        log::info(
+            "REPL",
+            21_331,
+            "member",
+            "Transition to primary complete; database writes are now permitted",
+            attr,
+        );
+    }
+
+    /// The member leads no longer.
+    pub(super) fn leave_leadership(&mut self) {
+        self.role = Role::Follower;
+        self.elected = None;
+        if std::mem::take(&mut self.is_open) {
+            if let Ok(log) = self.log() {
+                log.follow();
+            }
+            // Before anybody is told that a write has failed.
+            self.publish();
+            let attr = Attr::new();
+            log::info(
+                "REPL",
+                21_358,
+                "member",
+                "Replica set state transition: it is not primary any more",
+                attr,
+            );
+        }
+        let why = || Error::new(ErrorCode::PrimarySteppedDown, "primary stepped down");
+        self.parts.member.acks().end(why());
+        for (_, _, asker) in self.proposed.drain(..) {
+            asker.answer(Err(why()));
+        }
+        for (asker, _) in std::mem::take(&mut self.reads).into_values() {
+            asker.answer(Err(why()));
+        }
+    }
+
+    /// If the leader's process has ended, the election need not wait for its silence.
+    pub(super) fn watch_leader(&mut self) {
+        let leader = self.consensus.as_ref().and_then(Consensus::leader);
+        for (number, state) in &mut self.peers {
+            let (losses, fails) = state.peer.losses();
+            if losses > state.losses && fails {
+                state.losses = losses;
+                if Some(*number) == leader
+                    && let Some(consensus) = &mut self.consensus
+                {
+                    consensus.suspect_leader();
+                }
+            }
+        }
+    }
+
+    /// What follows from what was done: acknowledgements, answers, changes of the membership.
+    pub(super) fn after(&mut self, now_ns: u64) {
+        self.go_on_stepping_down(now_ns);
+        if self.is_open {
+            self.acknowledge();
+            self.follow_config();
+            if now_ns.saturating_sub(self.last_proposal_ns) >= IDLE_NS {
+                self.make_entry();
+            }
+        }
+        self.answer_waiting();
+        self.pump();
+    }
+
+    /// An entry of nothing but its time.
+    pub(super) fn make_entry(&mut self) {
+        self.last_proposal_ns = monotonic_ns();
+        if let Some(consensus) = self.consensus.as_mut().filter(|of| of.can_propose()) {
+            let _ = consensus.propose_blank();
+        }
+    }
+
+    /// Lets go of what has been acknowledged by as many members as it waits for.
+    fn acknowledge(&mut self) {
+        let (Some(consensus), Some(config)) = (&self.consensus, &self.config) else { return };
+        let log = consensus.log();
+        let seq_of = |index: u64| log.known(index).map_or(0, |known| known.seq);
+        let own_last =
+            (kauri_replication::Log::last(log), kauri_replication::Log::durable_last(log));
+        let own = self.number;
+        let reached: Vec<(&crate::config::MemberConfig, (u64, u64))> = config
+            .members
+            .iter()
+            .filter(|of| !of.is_arbiter)
+            .filter_map(|of| match of.number() == own {
+                true => Some((of, own_last)),
+                false => Some((of, consensus.reached_by(of.number())?)),
+            })
+            .collect();
+        // A member that has more than what is committed has entries that may still be replaced.
+        let committed = consensus.written_commit();
+        let end = |durable: bool, (written, on_medium): (u64, u64)| {
+            if durable { on_medium } else { written }.min(committed)
+        };
+        let (committed_seq, durable_seq) = (seq_of(committed), seq_of(consensus.durable_commit()));
+        self.parts.member.acks().reach(|concern| match concern {
+            Concern::Committed => committed_seq,
+            Concern::Majority => durable_seq,
+            Concern::Members { count, durable } => {
+                let mut ends: Vec<u64> = reached.iter().map(|(_, at)| end(*durable, *at)).collect();
+                ends.sort_unstable_by(|a, b| b.cmp(a));
+                ends.get(count.saturating_sub(1)).map_or(0, |index| seq_of(*index))
+            }
+            Concern::Tagged { values, durable } => {
+                let by_tag = values.iter().map(|(tag, count)| {
+                    let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
+                    for (of, at) in &reached {
+                        if let Some(value) = of.tags.get(tag) {
+                            let known = ends.entry(value).or_default();
+                            *known = (*known).max(end(*durable, *at));
+                        }
+                    }
+                    let mut ends: Vec<u64> = ends.into_values().collect();
+                    ends.sort_unstable_by(|a, b| b.cmp(a));
+                    let at = usize::try_from(*count).unwrap_or(0).saturating_sub(1);
+                    ends.get(at).copied().unwrap_or(0)
+                });
+                by_tag.min().map_or(0, seq_of)
+            }
+        });
+    }
+
+    /// Changes the membership by one step towards the configuration.
+    fn follow_config(&mut self) {
+        let (Some(consensus), Some(config)) = (&mut self.consensus, &self.config) else { return };
+        let membership = consensus.membership();
+        let mut wanted = None;
+        for of in &config.members {
+            let number = of.number();
+            let votes = of.votes > 0;
+            if membership.voters.contains(&number) != votes || !membership.contains(number) {
+                let change = if votes { Change::Voter(number) } else { Change::Learner(number) };
+                wanted.get_or_insert(change);
+            }
+        }
+        let is_named = |number: &u64| config.members.iter().any(|of| of.number() == *number);
+        if let Some(gone) = membership.members().iter().find(|number| !is_named(number)) {
+            wanted.get_or_insert(Change::Removed(*gone));
+        }
+        if let Some(change) = wanted {
+            // What is not possible now is at another time.
+            let _ = consensus.change(&[change]);
+        }
+    }
+
+    fn answer_waiting(&mut self) {
+        let applied = self.applied.as_ref().map_or((0, 0), |of| (of.entry.index, of.time));
+        let committed = self.consensus.as_ref().map_or(0, Consensus::written_commit);
+        while let Some((index, term, _)) = self.proposed.front().filter(|of| of.0 <= committed) {
+            let known = self
+                .consensus
+                .as_ref()
+                .and_then(|of| kauri_replication::Log::term(of.log(), *index));
+            let result = match known == Some(*term) {
+                true => Ok(()),
+                false => Err(Error::new(ErrorCode::PrimarySteppedDown, "primary stepped down")),
+            };
+            if let Some((_, _, asker)) = self.proposed.pop_front() {
+                asker.answer(result);
+            }
+        }
+        let ready: Vec<u64> = self
+            .reads
+            .iter()
+            .filter(|(_, (_, index))| index.is_some_and(|index| index <= applied.0))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in ready {
+            if let Some((asker, _)) = self.reads.remove(&number) {
+                asker.answer(Ok(()));
+            }
+        }
+        let mut later = Vec::new();
+        for (time, asker) in std::mem::take(&mut self.reaching) {
+            if time <= applied.1 { asker.answer(Ok(())) } else { later.push((time, asker)) }
+        }
+        self.reaching = later;
+    }
+
+    /// Tells commands what has changed.
+    pub(super) fn publish(&mut self) {
+        let member = &self.parts.member;
+        let mut view = View { state: self.state(), config: self.config.clone(), ..View::default() };
+        let place = |number: u64| {
+            let config = self.config.as_ref()?;
+            config.members.iter().position(|of| of.number() == number)
+        };
+        view.me = place(self.number);
+        view.is_quiescing = member.view().is_quiescing;
+        view.is_writable = self.is_open && self.stepping_down.is_none();
+        if let Some(consensus) = &self.consensus {
+            view.term = consensus.term() as i64;
+            view.primary = match self.role {
+                Role::Leader if self.is_open => place(self.number),
+                Role::Leader => None,
+                _ => consensus.leader().filter(|leader| *leader != self.number).and_then(place),
+            };
+        }
+        view.elected = self.elected.filter(|_| self.is_open);
+        member.publish(view);
+        self.publish_progress();
+    }
+
+    fn publish_progress(&self) {
+        let Some(consensus) = &self.consensus else { return };
+        let log = consensus.log();
+        let place = |index| log.known(index).as_ref().map(place_of).unwrap_or_default();
+        let member = &self.parts.member;
+        let progress = Progress {
+            written: place(kauri_replication::Log::last(log)),
+            durable: place(kauri_replication::Log::durable_last(log)),
+            applied: self.applied.as_ref().map(place_of).unwrap_or_default(),
+            committed: place(consensus.durable_commit()),
+        };
+        member.set_progress(progress);
+        let last = match self.is_open {
+            true => log.known(kauri_replication::Log::last(log)),
+            false => self.applied.clone(),
+        };
+        if let Some(last) = last {
+            let next = if self.is_open { log.next_time() } else { last.time + 1 };
+            member.set_times(CommitSeq(last.seq), last.time, next);
+        }
+        let config = self.config.as_ref();
+        let statuses = config.iter().flat_map(|config| config.members.iter().enumerate());
+        member.set_peers(
+            statuses
+                .filter_map(|(at, of)| self.peers.get(&of.number()).map(|state| (at, state)))
+                .map(|(at, state)| self.status_of(at, state))
+                .collect(),
+        );
+    }
+
+    fn status_of(&self, at: usize, of: &PeerState) -> PeerStatus {
+        let is_down = self.is_down(of);
+        PeerStatus {
+            member: at,
+            state: if is_down { MemberState::Down } else { of.status.state },
+            heard_ms: of.heard_ms,
+            answered_ms: of.answered_ms,
+            up_since_ms: if is_down { 0 } else { of.up_since_ms },
+            ping_us: of.ping_us,
+            written: of.status.written,
+            durable: of.status.durable,
+            config: of.status.config,
+            error: of.peer.error().unwrap_or_default(),
+        }
+    }
+
+    /// This member's state.
+    pub(super) fn state(&self) -> MemberState {
+        let Some(config) = &self.config else { return MemberState::Startup };
+        let Some(me) = config.members.iter().find(|of| of.number() == self.number) else {
+            return MemberState::Removed;
+        };
+        if self.is_over {
+            return MemberState::Rollback;
+        }
+        match self.role {
+            Role::Leader if self.is_open => MemberState::Primary,
+            _ if me.is_arbiter => MemberState::Arbiter,
+            _ if self.in_maintenance || !self.has_caught_up => MemberState::Recovering,
+            _ if self.consensus.is_none() => MemberState::Recovering,
+            _ => MemberState::Secondary,
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! What members send each other, as bytes: the argument of the internal command `replSetMessage`.
+//!
+//! A message is a kind (1 byte), its content, and the CRC32C of both (4 bytes). Numbers are little endian.
+//!
+//! - *Consensus*: length (4) and bytes of an envelope (`kauri_replication::codec`), then the bodies of its entries, in
+//!   order. A body is the frame's fields, its data, and the records of its units.
+//! - *Status*: a BSON document ([`Status`]).
+//! - *Invitation*: a BSON document ([`Invitation`]): a member that is in no set becomes part of one.
+//!
+//! Invariants: what [`decode`] accepts needs no more memory than its bytes, twice. Bodies are of the envelope's entries.
+
+use crate::entry_log::Body;
+use crate::view::{MemberState, Place};
+use kauri_base::{CommitSeq, OpTime, Timestamp};
+use kauri_bson::{Doc, DocBuf, DocWriter, Value};
+use kauri_replication::codec::{self, Envelope};
+use kauri_storage::{Frame, FrameRecord, LogPosition};
+
+const KIND_CONSENSUS: u8 = 1;
+const KIND_STATUS: u8 = 2;
+const KIND_INVITATION: u8 = 3;
+const CRC_BYTES: usize = 4;
+
+/// A message.
+#[derive(Debug)]
+pub enum Message {
+    /// Of consensus, with the bodies of its entries.
+    Consensus(Envelope, Vec<Body>),
+    /// A sign of life.
+    Status(Status),
+    /// To be part of a set.
+    Invitation(Invitation),
+}
+
+/// A sign of life, which each member sends to each other one at regular times.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Status {
+    /// The set's id.
+    pub set: u64,
+    /// The sender's number.
+    pub from: u64,
+    /// Its state.
+    pub state: MemberState,
+    /// Version and term of its configuration.
+    pub config: (i64, i64),
+    /// How far its log is.
+    pub written: Place,
+    /// The same, durable.
+    pub durable: Place,
+    /// Its clock, in nanoseconds, to be returned.
+    pub sent_ns: u64,
+    /// The receiver's clock as the sender was told last, and how long ago that was, in nanoseconds; 0 for never.
+    pub echo: (u64, u64),
+    /// Whether it wants the leader to hand over to it (`replSetStepUp`).
+    pub wants_to_lead: bool,
+}
+
+/// Where a set begins.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Invitation {
+    /// The receiver's number in the set.
+    pub to: u64,
+    /// The configuration document.
+    pub config: DocBuf,
+    /// The numbers of the members that voted when the set began.
+    pub voters: Vec<u64>,
+    /// The numbers of those that only followed.
+    pub learners: Vec<u64>,
+    /// The position before the log's first entry, and its commit sequence.
+    pub base: (LogPosition, u64),
+}
+
+/// Bytes that are not a message.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let crc = crc32c::crc32c(&bytes);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// The bytes of a message of consensus.
+pub fn encode_consensus(envelope: &Envelope, bodies: &[Body]) -> Vec<u8> {
+    let envelope = codec::encode(envelope);
+    let mut to = vec![KIND_CONSENSUS];
+    to.extend_from_slice(&(envelope.len() as u32).to_le_bytes());
+    to.extend_from_slice(&envelope);
+    bodies.iter().for_each(|body| put_body(body, &mut to));
+    sealed(to)
+}
+
+fn put_body((frame, records): &Body, to: &mut Vec<u8>) {
+    for number in [
+        frame.position.term,
+        frame.position.index,
+        frame.first.0,
+        frame.seq.0,
+        frame.time,
+        frame.bytes,
+    ] {
+        to.extend_from_slice(&number.to_le_bytes());
+    }
+    for number in [frame.records, frame.data.len() as u32, records.len() as u32] {
+        to.extend_from_slice(&number.to_le_bytes());
+    }
+    to.extend_from_slice(&frame.data);
+    for record in records {
+        to.extend_from_slice(&[record.kind, u8::from(record.alone)]);
+        to.extend_from_slice(&record.collection.to_le_bytes());
+        to.extend_from_slice(&record.record.to_le_bytes());
+        to.extend_from_slice(&record.seq.0.to_le_bytes());
+        to.extend_from_slice(&(record.payload.len() as u32).to_le_bytes());
+        to.extend_from_slice(&record.payload);
+    }
+}
+
+/// Bytes of a body in a message.
+pub fn body_bytes((frame, records): &Body) -> usize {
+    60 + frame.data.len() + records.iter().map(|record| 26 + record.payload.len()).sum::<usize>()
+}
+
+/// The bytes of a sign of life.
+pub fn encode_status(status: &Status) -> Vec<u8> {
+    let doc = DocBuf::build(|out| {
+        out.put("set", status.set as i64);
+        out.put("from", status.from as i64);
+        out.put("state", status.state as i32);
+        out.put("configVersion", status.config.0);
+        out.put("configTerm", status.config.1);
+        put_place(out, "written", status.written);
+        put_place(out, "durable", status.durable);
+        out.put("sent", status.sent_ns as i64);
+        out.put("echo", status.echo.0 as i64);
+        out.put("held", status.echo.1 as i64);
+        out.put("wantsToLead", status.wants_to_lead);
+    });
+    sealed([&[KIND_STATUS], doc.as_doc().as_bytes()].concat())
+}
+
+fn put_place(out: &mut DocWriter<'_>, name: &str, place: Place) {
+    let mut out = out.document(name);
+    let OpTime { term, timestamp } = place.optime;
+    out.put("term", term);
+    out.put("time", (u64::from(timestamp.seconds) << 32 | u64::from(timestamp.increment)) as i64);
+    out.put("wall", place.wall_ms);
+}
+
+/// The bytes of an invitation.
+pub fn encode_invitation(invitation: &Invitation) -> Vec<u8> {
+    let doc = DocBuf::build(|out| {
+        out.put("to", invitation.to as i64);
+        out.put("config", &invitation.config);
+        for (name, members) in [("voters", &invitation.voters), ("learners", &invitation.learners)]
+        {
+            let mut array = out.array(name);
+            members.iter().for_each(|number| array.push(*number as i64));
+        }
+        out.put("term", invitation.base.0.term as i64);
+        out.put("index", invitation.base.0.index as i64);
+        out.put("seq", invitation.base.1 as i64);
+    });
+    sealed([&[KIND_INVITATION], doc.as_doc().as_bytes()].concat())
+}
+
+/// The message in these bytes.
+pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+    let (body, crc) = bytes.split_last_chunk::<CRC_BYTES>().ok_or(Malformed)?;
+    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        return Err(Malformed);
+    }
+    let (&kind, content) = body.split_first().ok_or(Malformed)?;
+    match kind {
+        KIND_CONSENSUS => decode_consensus(content),
+        KIND_STATUS => decode_status(document(content)?).map(Message::Status).ok_or(Malformed),
+        KIND_INVITATION => {
+            decode_invitation(document(content)?).map(Message::Invitation).ok_or(Malformed)
+        }
+        _ => Err(Malformed),
+    }
+}
+
+fn document(bytes: &[u8]) -> Result<Doc<'_>, Malformed> {
+    let doc = Doc::from_bytes(bytes).map_err(|_| Malformed)?;
+    if doc.as_bytes().len() == bytes.len() { Ok(doc) } else { Err(Malformed) }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(bytes).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn long(&mut self) -> Result<u64, Malformed> {
+        self.take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| Malformed)
+    }
+
+    fn int(&mut self) -> Result<u32, Malformed> {
+        self.take(4)?.try_into().map(u32::from_le_bytes).map_err(|_| Malformed)
+    }
+}
+
+fn decode_consensus(content: &[u8]) -> Result<Message, Malformed> {
+    let mut from = Reader(content);
+    let length = from.int()? as usize;
+    let envelope = codec::decode(from.take(length)?).map_err(|_| Malformed)?;
+    let entries = envelope.message.as_ref().map(|message| &message.entries[..]);
+    let mut bodies = Vec::new();
+    for entry in entries.unwrap_or_default() {
+        let body = take_body(&mut from)?;
+        let LogPosition { term, index } = body.0.position;
+        let is_it = (term, index) == (entry.term, entry.index);
+        let known = crate::entry_log::known_of(&body.0).filter(|_| is_it).ok_or(Malformed)?;
+        if known.entry != *entry {
+            return Err(Malformed);
+        }
+        bodies.push(body);
+    }
+    if from.0.is_empty() { Ok(Message::Consensus(envelope, bodies)) } else { Err(Malformed) }
+}
+
+fn take_body(from: &mut Reader<'_>) -> Result<Body, Malformed> {
+    let position = LogPosition { term: from.long()?, index: from.long()? };
+    let (first, seq) = (CommitSeq(from.long()?), CommitSeq(from.long()?));
+    let (time, bytes) = (from.long()?, from.long()?);
+    let (records, data, count) = (from.int()?, from.int()? as usize, from.int()? as usize);
+    // Numbers that cannot be added are nobody's.
+    if first > seq || seq.0 >= 1 << 50 || time >= 1 << 63 {
+        return Err(Malformed);
+    }
+    let data = from.take(data)?.to_vec();
+    let frame = Frame { position, first, seq, time, records, bytes, data };
+    // A record has 26 bytes at least.
+    let mut found = Vec::with_capacity(count.min(from.0.len() / 26));
+    for _ in 0..count {
+        let [kind, alone] = *from.take(2)? else { return Err(Malformed) };
+        let (collection, record, seq) = (from.int()?, from.long()?, CommitSeq(from.long()?));
+        let length = from.int()? as usize;
+        let payload = from.take(length)?.to_vec();
+        if alone > 1 {
+            return Err(Malformed);
+        }
+        found.push(FrameRecord { kind, alone: alone == 1, collection, record, seq, payload });
+    }
+    Ok((frame, found))
+}
+
+fn number(doc: Doc<'_>, name: &str) -> Option<u64> {
+    match doc.value(name) {
+        Value::Int64(number) => u64::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+fn decode_status(doc: Doc<'_>) -> Option<Status> {
+    let signed = |name| match doc.value(name) {
+        Value::Int64(number) => Some(number),
+        _ => None,
+    };
+    let place = |name| {
+        let Value::Document(place) = doc.value(name) else { return None };
+        let (term, time) = (number(place.as_doc(), "term")?, number(place.as_doc(), "time")?);
+        let timestamp = Timestamp { seconds: (time >> 32) as u32, increment: time as u32 };
+        let Value::Int64(wall_ms) = place.as_doc().value("wall") else { return None };
+        Some(Place { optime: OpTime { term: term as i64, timestamp }, wall_ms })
+    };
+    let Value::Int32(state) = doc.value("state") else { return None };
+    Some(Status {
+        set: signed("set")? as u64,
+        from: number(doc, "from")?,
+        state: MemberState::ALL.into_iter().find(|known| *known as i32 == state)?,
+        config: (signed("configVersion")?, signed("configTerm")?),
+        written: place("written")?,
+        durable: place("durable")?,
+        sent_ns: number(doc, "sent")?,
+        echo: (number(doc, "echo")?, number(doc, "held")?),
+        wants_to_lead: matches!(doc.value("wantsToLead"), Value::Bool(true)),
+    })
+}
+
+fn decode_invitation(doc: Doc<'_>) -> Option<Invitation> {
+    let Value::Document(config) = doc.value("config") else { return None };
+    let numbers = |name| {
+        let array = doc.value(name);
+        let numbers = array.as_array()?.iter().map(|elem| match elem.value() {
+            Value::Int64(number) if number > 0 => Some(number as u64),
+            _ => None,
+        });
+        numbers.collect::<Option<Vec<u64>>>()
+    };
+    Some(Invitation {
+        to: number(doc, "to")?,
+        config: config.as_doc().to_buf(),
+        voters: numbers("voters")?,
+        learners: numbers("learners")?,
+        base: (
+            LogPosition { term: number(doc, "term")?, index: number(doc, "index")? },
+            number(doc, "seq")?,
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kauri_replication::codec::{Kind, Message as Raft};
+    use kauri_replication::{Entry, Frame as Units, Payload};
+
+    fn consensus() -> (Envelope, Vec<Body>) {
+        let frame = Frame {
+            position: LogPosition { term: 3, index: 8 },
+            first: CommitSeq(20),
+            seq: CommitSeq(21),
+            time: 77,
+            records: 1,
+            bytes: 64,
+            data: [&[1][..], &5_i64.to_le_bytes()].concat(),
+        };
+        let payload = vec![7; 9];
+        let (record, seq) = (5, CommitSeq(20));
+        let put = FrameRecord { kind: 1, alone: true, collection: 4, record, seq, payload };
+        let units = Payload::Frame(Units { first: 20, units: 1, bytes: 64 });
+        let entries = vec![Entry { index: 8, term: 3, payload: units }];
+        let raft = Raft { index: 7, log_term: 2, entries, ..Raft::new(Kind::Append, 3) };
+        let envelope = Envelope {
+            set: 1,
+            from: 1,
+            to: 2,
+            from_boot: 1,
+            to_boot: 1,
+            term: 3,
+            last: 8,
+            durable: 7,
+            durable_commit: 6,
+            lost_power: false,
+            message: Some(raft),
+        };
+        (envelope, vec![(frame, vec![put])])
+    }
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        let (envelope, bodies) = consensus();
+        let bytes = encode_consensus(&envelope, &bodies);
+        assert_eq!(bytes.len(), 9 + codec::encode(&envelope).len() + body_bytes(&bodies[0]));
+        match decode(&bytes) {
+            Ok(Message::Consensus(of, with)) => assert_eq!((of, with), (envelope, bodies)),
+            other => panic!("{other:?}"),
+        }
+        let status = Status { set: 9, from: 2, echo: (4, 5), ..Status::default() };
+        assert!(matches!(decode(&encode_status(&status)), Ok(Message::Status(of)) if of == status));
+        let invitation = Invitation {
+            to: 2,
+            config: kauri_bson::doc! { "_id" => "rs" },
+            voters: vec![1, 2],
+            learners: vec![3],
+            base: (LogPosition { term: 1, index: 1 }, 0),
+        };
+        let bytes = encode_invitation(&invitation);
+        assert!(matches!(decode(&bytes), Ok(Message::Invitation(of)) if of == invitation));
+    }
+
+    #[test]
+    fn what_is_cut_short_or_of_other_entries_is_refused() {
+        let (mut envelope, bodies) = consensus();
+        let bytes = encode_consensus(&envelope, &bodies);
+        for length in 0..bytes.len() - CRC_BYTES {
+            assert!(decode(&bytes[..length]).is_err());
+            // With a checksum that is right.
+            assert!(decode(&sealed(bytes[..length].to_vec())).is_err());
+        }
+        if let Some(raft) = &mut envelope.message {
+            raft.entries[0].term = 2;
+        }
+        assert!(decode(&encode_consensus(&envelope, &bodies)).is_err());
+    }
+}

@@ -1,0 +1,139 @@
+//! What a member keeps beside the engine's log: its number, the configuration, term and vote. One small file, replaced
+//! as a whole and durable when that returns.
+
+use kauri_base::{Error, ErrorCode, Result};
+use kauri_bson::{Doc, DocBuf, DocWriter, Value};
+use kauri_medium::Directory;
+use kauri_replication::{HardState, Membership};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const FILE: &str = "replica-set.bson";
+
+/// See the module's head.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stored {
+    /// This member's number.
+    pub number: u64,
+    /// The configuration document.
+    pub config: DocBuf,
+    /// Consensus' state.
+    pub state: HardState,
+    /// The run of the machine in which it was written. Another one now: the power was lost, or the machine restarted.
+    pub machine_run: String,
+}
+
+/// The file.
+#[derive(Clone)]
+pub struct StateFile(pub Arc<dyn Directory>);
+
+impl StateFile {
+    /// What it has; `None` before the member is part of a set.
+    pub fn read(&self) -> Result<Option<Stored>> {
+        let bytes = self.0.read_file(FILE).map_err(|error| failed(&error.to_string()))?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        let doc = Doc::from_bytes(&bytes).map_err(|error| failed(error.message()))?;
+        read(doc).map(Some).ok_or_else(|| failed("it has not the expected fields"))
+    }
+
+    /// Replaces it.
+    pub fn write(&self, stored: &Stored) -> Result<()> {
+        let doc = DocBuf::build(|out| write(stored, out));
+        let bytes = doc.as_doc().as_bytes();
+        self.0.replace_file(FILE, bytes, "member.state").map_err(|error| failed(&error.to_string()))
+    }
+}
+
+fn failed(why: &str) -> Error {
+    Error::new(ErrorCode::OperationFailed, format!("the file {FILE} in the data directory: {why}"))
+}
+
+fn write(stored: &Stored, out: &mut DocWriter<'_>) {
+    let state = &stored.state;
+    out.put("number", stored.number as i64);
+    out.put("term", state.term as i64);
+    out.put("vote", state.vote as i64);
+    out.put("commit", state.commit as i64);
+    out.put("boot", state.boot as i64);
+    out.put("lostPower", state.lost_power);
+    out.put("membershipIndex", state.membership_index as i64);
+    let mut membership = out.document("membership");
+    for (name, members) in names(&state.membership) {
+        let mut array = membership.array(name);
+        members.iter().for_each(|id| array.push(*id as i64));
+    }
+    drop(membership);
+    out.put("machineRun", &stored.machine_run);
+    out.put("config", &stored.config);
+}
+
+fn names(membership: &Membership) -> [(&'static str, &BTreeSet<u64>); 4] {
+    [
+        ("voters", &membership.voters),
+        ("outgoing", &membership.outgoing),
+        ("learners", &membership.learners),
+        ("learnersNext", &membership.learners_next),
+    ]
+}
+
+fn read(doc: Doc<'_>) -> Option<Stored> {
+    let number = |doc: Doc<'_>, name| match doc.value(name) {
+        Value::Int64(number) => u64::try_from(number).ok(),
+        _ => None,
+    };
+    let Value::Document(membership) = doc.value("membership") else { return None };
+    let members = |name| {
+        let array = membership.as_doc().value(name);
+        let ids = array.as_array()?.iter().map(|elem| match elem.value() {
+            Value::Int64(id) => u64::try_from(id).ok(),
+            _ => None,
+        });
+        ids.collect::<Option<BTreeSet<u64>>>()
+    };
+    let Value::Document(config) = doc.value("config") else { return None };
+    Some(Stored {
+        number: number(doc, "number")?,
+        config: config.as_doc().to_buf(),
+        machine_run: doc.value("machineRun").as_str()?.to_owned(),
+        state: HardState {
+            term: number(doc, "term")?,
+            vote: number(doc, "vote")?,
+            commit: number(doc, "commit")?,
+            boot: number(doc, "boot")?,
+            membership_index: number(doc, "membershipIndex")?,
+            membership: Membership {
+                voters: members("voters")?,
+                outgoing: members("outgoing")?,
+                learners: members("learners")?,
+                learners_next: members("learnersNext")?,
+            },
+            lost_power: matches!(doc.value("lostPower"), Value::Bool(true)),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        let stored = Stored {
+            number: 3,
+            config: kauri_bson::doc! { "_id" => "rs", "version" => 2 },
+            machine_run: "run".to_owned(),
+            state: HardState {
+                term: 7,
+                vote: 2,
+                commit: 40,
+                membership_index: 12,
+                membership: Membership { learners: [4].into(), ..Membership::of([1, 2, 3]) },
+                boot: 9,
+                lost_power: true,
+            },
+        };
+        let doc = DocBuf::build(|out| write(&stored, out));
+        assert_eq!(read(doc.as_doc()), Some(stored));
+        assert_eq!(read(kauri_bson::doc! { "number" => 3_i64 }.as_doc()), None);
+    }
+}

@@ -1,0 +1,46 @@
+//! Sets of members on one thread, by seed: engines on emulated disks, drivers, a network with faults, clients.
+//!
+//! Members die, lose power, are paused and cut off. At the end everything is whole again: the set accepts writes, all
+//! members have the same data, and no acknowledged write is lost. Clients append to lists and read them; the histories
+//! are strictly serializable.
+
+mod client;
+mod node;
+mod world;
+
+use kauri_testkit::seeds::{each_seed, seeds};
+use std::sync::Mutex;
+
+/// Seeds of a run in `make test`.
+const SEEDS: u64 = 200;
+
+#[test]
+fn sets_keep_their_promises_under_faults() {
+    let failed = Mutex::new(Vec::new());
+    let all = Mutex::new(world::Counts::default());
+    each_seed(seeds(SEEDS), |seed| {
+        let outcome = world::run(seed);
+        let mut all = all.lock().unwrap();
+        all.add(&outcome.counts);
+        if !outcome.faults.is_empty() {
+            failed.lock().unwrap().push((seed, outcome.faults));
+        }
+    });
+    let (failed, all) = (failed.into_inner().unwrap(), all.into_inner().unwrap());
+    println!("{all:?}");
+    assert!(failed.is_empty(), "{failed:#?}");
+    let (first, end) = seeds(SEEDS);
+    if end - first >= SEEDS {
+        // What is never met is not tested.
+        assert!(all.appends > 0 && all.reads > 0 && all.elections > 0, "{all:?}");
+        assert!(all.restarts > 0 && all.deaths > 0 && all.power_losses > 0, "{all:?}");
+        assert!(all.step_downs > 0 && all.partitions > 0, "{all:?}");
+    }
+}
+
+#[test]
+fn a_seed_decides_everything() {
+    for seed in 1..=3 {
+        assert_eq!(world::run(seed).hash, world::run(seed).hash, "seed {seed}");
+    }
+}

@@ -1,0 +1,519 @@
+//! A run: from a seed to what was wrong with it.
+
+use crate::client::{self, LISTS, Target};
+use crate::node::{Process, SET, Wire, host_of};
+use kauri_base::{RecordId, virtual_time};
+use kauri_consistency::cycles::Promise;
+use kauri_consistency::lists::{self, Transaction};
+use kauri_emulator::{Emulator, EmulatorConfig};
+use kauri_member::acks::Concern;
+use kauri_member::{MemberConfig, Request, SetConfig};
+use kauri_replication::simulated::{Network, Weather};
+use kauri_storage::StorageEngine;
+use kauri_testkit::{Dice, model::Model};
+use kauri_transport::SeededWorkers;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// How long there are faults.
+const FAULTS_NS: u64 = 15 * SECOND_NS;
+/// How long everything may take to be well again.
+const HEALING_NS: u64 = 20 * SECOND_NS;
+const CLIENTS: u64 = 4;
+
+/// What was met in a run.
+#[derive(Default, Debug, Clone)]
+pub struct Counts {
+    pub appends: u64,
+    pub reads: u64,
+    pub elections: u64,
+    pub restarts: u64,
+    pub deaths: u64,
+    pub power_losses: u64,
+    pub step_downs: u64,
+    pub partitions: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Counts) {
+        self.appends += other.appends;
+        self.reads += other.reads;
+        self.elections += other.elections;
+        self.restarts += other.restarts;
+        self.deaths += other.deaths;
+        self.power_losses += other.power_losses;
+        self.step_downs += other.step_downs;
+        self.partitions += other.partitions;
+    }
+}
+
+/// The outcome of a run.
+pub struct Outcome {
+    pub faults: Vec<String>,
+    pub counts: Counts,
+    pub hash: u64,
+}
+
+/// What clients share with the world.
+#[derive(Default)]
+pub struct Shared {
+    targets: Mutex<Vec<Arc<Target>>>,
+    history: Mutex<Vec<Transaction>>,
+    counts: Mutex<Counts>,
+    clock: AtomicU64,
+    values: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Shared {
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    pub fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub fn next_value(&self) -> u64 {
+        self.values.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub fn note(&self, transaction: Transaction) {
+        self.history.lock().unwrap().push(transaction);
+    }
+
+    pub fn count(&self, of: impl FnOnce(&mut Counts)) {
+        of(&mut self.counts.lock().unwrap());
+    }
+
+    /// A member that runs.
+    pub fn target(&self, dice: &Dice) -> Option<Arc<Target>> {
+        dice.pick(&self.targets.lock().unwrap()).cloned()
+    }
+}
+
+struct Node {
+    disk: Emulator,
+    process: Option<Process>,
+    life: u64,
+    machine_run: u64,
+    paused_until_ns: u64,
+    down_until_ns: u64,
+}
+
+struct World {
+    dice: Dice,
+    nodes: BTreeMap<u64, Node>,
+    wire: Wire,
+    clients: SeededWorkers,
+    shared: Arc<Shared>,
+    hash: u64,
+    turns: u64,
+    next_fault_ns: u64,
+    has_faults: bool,
+}
+
+/// Runs the world of a seed.
+pub fn run(seed: u64) -> Outcome {
+    virtual_time::begin(seed);
+    let mut world = World::new(seed);
+    let mut faults = Vec::new();
+    if let Err(fault) = world.run() {
+        faults.push(fault);
+    }
+    let history = world.shared.history.lock().unwrap().clone();
+    let promise = Promise::STRICT_SERIALIZABLE;
+    for fault in lists::check(&history, promise).into_iter().take(3) {
+        faults.push(format!("{fault:?}"));
+    }
+    let counts = world.shared.counts.lock().unwrap().clone();
+    let hash = world.hash;
+    world.end();
+    virtual_time::end();
+    Outcome { faults, counts, hash }
+}
+
+fn now_ns() -> u64 {
+    virtual_time::peek_ns()
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let dice = Dice::new(seed);
+        let members = dice.pick(&[1, 3, 3, 3, 5]).copied().unwrap_or(3);
+        let network = Arc::new(Mutex::new(Network::new(dice.bits())));
+        let wire = Wire { network, lives: Arc::default() };
+        let nodes = (1..=members).map(|number| {
+            let config = match dice.below(3) {
+                0 => EmulatorConfig::persistent_memory(),
+                1 => EmulatorConfig { staging: true, ..EmulatorConfig::default() },
+                _ => EmulatorConfig::default(),
+            };
+            let disk = Emulator::new(config);
+            let node = Node {
+                disk,
+                process: None,
+                life: 0,
+                machine_run: 1,
+                paused_until_ns: 0,
+                down_until_ns: 0,
+            };
+            (number, node)
+        });
+        World {
+            nodes: nodes.collect(),
+            wire,
+            clients: SeededWorkers::new(1).unwrap_or_else(|error| panic!("{error}")),
+            shared: Arc::default(),
+            hash: seed,
+            turns: 0,
+            next_fault_ns: 0,
+            has_faults: false,
+            dice,
+        }
+    }
+
+    fn config(&self) -> SetConfig {
+        let mut config = SetConfig::alone(SET, &host_of(1), [7; 12]);
+        config.members = self
+            .nodes
+            .keys()
+            .map(|number| MemberConfig::new((*number - 1) as u8, &host_of(*number)))
+            .collect();
+        config
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        for number in self.numbers() {
+            self.start(number)?;
+        }
+        let first = self.nodes[&1].process.as_ref().expect("it runs").member.clone();
+        let worker = self.clients.executor().workers()[0].clone();
+        let (config, began) = (self.config(), Arc::new(Mutex::new(None)));
+        let told = began.clone();
+        worker.spawn(async move {
+            let result = first.request(Request::Initiate(config)).await;
+            *told.lock().unwrap() = Some(result);
+        });
+        self.until(20 * SECOND_NS, "the set has no leader", |world| world.leader().is_some())?;
+        if let Some(Err(error)) = began.lock().unwrap().take() {
+            return Err(format!("replSetInitiate: {error}"));
+        }
+        let leader = self.leader().expect("it leads");
+        let target = self.target_of(leader).expect("it runs");
+        let seq = client::prepare(&target).map_err(|error| format!("the lists: {error}"))?;
+        self.until(20 * SECOND_NS, "the lists are not acknowledged", |_| {
+            matches!(target.member.acknowledged(seq, &Concern::Majority), Ok(None))
+        })?;
+        for client in 0..CLIENTS {
+            let (shared, dice) = (self.shared.clone(), self.dice.fork());
+            worker.spawn(client::run(client, shared, worker.clone(), dice));
+        }
+        worker.spawn(client::step_down(self.shared.clone(), worker.clone(), self.dice.fork()));
+        self.has_faults = true;
+        let end = now_ns() + FAULTS_NS;
+        while now_ns() < end {
+            self.turn()?;
+        }
+        self.heal()?;
+        self.settle()
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.nodes.keys().copied().collect()
+    }
+
+    fn leader(&self) -> Option<u64> {
+        let leads = |node: &Node| node.process.as_ref().is_some_and(|of| of.member.is_writable());
+        self.nodes.iter().find(|(_, node)| leads(node)).map(|(number, _)| *number)
+    }
+
+    fn target_of(&self, number: u64) -> Option<Arc<Target>> {
+        let process = self.nodes.get(&number)?.process.as_ref()?;
+        let (member, engine) = (process.member.clone(), process.engine.clone());
+        Some(Arc::new(Target { member, engine }))
+    }
+
+    fn tell_targets(&self) {
+        let targets = self.numbers().into_iter().filter_map(|number| self.target_of(number));
+        *self.shared.targets.lock().unwrap() = targets.collect();
+    }
+
+    fn start(&mut self, number: u64) -> Result<(), String> {
+        let dice = self.dice.fork();
+        let node = self.nodes.get_mut(&number).expect("a member");
+        node.life += 1;
+        let process = Process::start(&node.disk, &dice, &self.wire, number, node.machine_run);
+        let process =
+            process.map_err(|error| format!("member {number} does not start: {error}"))?;
+        node.process = Some(process);
+        self.wire.lives.lock().unwrap().insert(number, node.life);
+        self.tell_targets();
+        Ok(())
+    }
+
+    /// The process ends. With its power, if that is lost.
+    fn kill(&mut self, number: u64, loses_power: bool) {
+        let bits = self.dice.bits();
+        let node = self.nodes.get_mut(&number).expect("a member");
+        let Some(process) = node.process.take() else { return };
+        let events = node.disk.events();
+        let disk = match loses_power {
+            true => node.disk.crash_seeded(events, bits),
+            false => node.disk.process_death_at(events, usize::MAX),
+        };
+        let elections = process.server.elections.load(Ordering::Relaxed);
+        self.shared.count(|counts| {
+            counts.elections += elections;
+            counts.deaths += 1;
+            counts.power_losses += u64::from(loses_power);
+        });
+        process.workers.die();
+        node.disk = disk;
+        node.machine_run += u64::from(loses_power);
+        node.paused_until_ns = 0;
+        self.wire.lives.lock().unwrap().remove(&number);
+        self.tell_targets();
+    }
+
+    /// One turn of a ready worker; without one, time advances.
+    fn turn(&mut self) -> Result<(), String> {
+        self.turns += 1;
+        self.deliver();
+        self.look_after()?;
+        let now = now_ns();
+        if self.has_faults && now >= self.next_fault_ns {
+            self.next_fault_ns = now + SECOND_NS / 10 + self.dice.below(2 * SECOND_NS);
+            self.fault();
+        }
+        let awake = |node: &&Node| node.paused_until_ns <= now;
+        let all = self.nodes.values().filter(awake).filter_map(|node| node.process.as_ref());
+        let mut workers: Vec<&SeededWorkers> = all.map(|process| &process.workers).collect();
+        workers.push(&self.clients);
+        let ready: Vec<usize> =
+            (0..workers.len()).filter(|at| workers[*at].ready().next().is_some()).collect();
+        let Some(at) = self.dice.pick(&ready).copied() else {
+            let timers = workers.iter().map(|of| of.next_deadline_ns());
+            let paused = self.nodes.values().map(|node| node.paused_until_ns);
+            let down = self.nodes.values().map(|node| node.down_until_ns);
+            let others = paused.chain(down).filter(|at| *at > now);
+            let arrival = self.wire.network.lock().unwrap().next_ns();
+            let fault = Some(self.next_fault_ns).filter(|_| self.has_faults);
+            let next = timers.chain(others).chain(arrival).chain(fault).min();
+            let Some(next) = next.filter(|next| *next < u64::MAX) else {
+                return Err("nobody has anything to do".to_owned());
+            };
+            virtual_time::advance_to(next);
+            return Ok(());
+        };
+        let dice = &self.dice;
+        let polls = workers[at].turn(0, &mut |below| dice.below(below as u64) as usize);
+        for word in [at as u64, polls, now_ns()] {
+            self.hash = (self.hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(17);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self) {
+        let now = now_ns();
+        loop {
+            let arrival = self.wire.network.lock().unwrap().receive(now);
+            let Some(arrival) = arrival else { return };
+            let Some(node) = self.nodes.get(&arrival.to) else { continue };
+            if node.paused_until_ns > now {
+                let until = node.paused_until_ns;
+                self.wire.network.lock().unwrap().postpone(until, arrival);
+            } else if let Some(process) = &node.process {
+                process.member.receive(&arrival.message);
+            }
+        }
+    }
+
+    /// Starts what is down long enough, and what wants to begin again.
+    fn look_after(&mut self) -> Result<(), String> {
+        let now = now_ns();
+        for number in self.numbers() {
+            let node = &self.nodes[&number];
+            match &node.process {
+                Some(process) => {
+                    let restart = process.server.restart.lock().unwrap().take();
+                    if let Some(failure) = process.failure().filter(|_| restart.is_none()) {
+                        return Err(format!("member {number}: {failure}"));
+                    }
+                    if let Some(why) = restart {
+                        if !why.starts_with("writes that") {
+                            return Err(format!("member {number}: {why}"));
+                        }
+                        self.shared.count(|counts| counts.restarts += 1);
+                        self.kill(number, false);
+                        self.start(number)?;
+                    }
+                }
+                None if node.down_until_ns <= now => self.start(number)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self) {
+        let numbers = self.numbers();
+        let Some(number) = self.dice.pick(&numbers).copied() else { return };
+        let long = now_ns() + self.dice.below(3 * SECOND_NS);
+        match self.dice.below(9) {
+            0 | 1 => {
+                let loses_power = self.dice.percent(40);
+                self.kill(number, loses_power);
+                self.nodes.get_mut(&number).expect("a member").down_until_ns = long;
+            }
+            2 => {
+                // The power of all.
+                for number in numbers {
+                    self.kill(number, true);
+                    self.nodes.get_mut(&number).expect("a member").down_until_ns = long;
+                }
+            }
+            3 => self.nodes.get_mut(&number).expect("a member").paused_until_ns = long,
+            4 | 5 => {
+                let others: Vec<u64> = numbers.iter().copied().filter(|of| *of != number).collect();
+                let mut network = self.wire.network.lock().unwrap();
+                match self.dice.below(3) {
+                    0 => network.partition(&[vec![number], others]),
+                    1 => others.iter().for_each(|other| network.cut(number, *other)),
+                    _ => {
+                        let half = others.len() / 2;
+                        let (mut one, mut two) = (others[..half].to_vec(), others[half..].to_vec());
+                        one.push(number);
+                        two.push(number);
+                        network.partition(&[one, two]);
+                    }
+                }
+                drop(network);
+                self.shared.count(|counts| counts.partitions += 1);
+            }
+            6 => {
+                let weather = Weather {
+                    delay_ns: (50_000, 50_000 + self.dice.below(20_000_000)),
+                    lost_percent: self.dice.below(20),
+                    duplicated_percent: self.dice.below(20),
+                    late_percent: self.dice.below(20),
+                    late_ns_max: 500_000_000,
+                };
+                self.wire.network.lock().unwrap().set_weather(weather);
+            }
+            _ => self.mend(),
+        }
+    }
+
+    fn mend(&self) {
+        let mut network = self.wire.network.lock().unwrap();
+        network.heal();
+        network.set_weather(Weather::FAIR);
+    }
+
+    fn until(
+        &mut self,
+        time_ns: u64,
+        what: &str,
+        done: impl Fn(&World) -> bool,
+    ) -> Result<(), String> {
+        let end = now_ns() + time_ns;
+        while !done(self) {
+            if now_ns() >= end {
+                return Err(format!("{what}: {}", self.describe()));
+            }
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        let of = |(number, node): (&u64, &Node)| match &node.process {
+            Some(process) => {
+                let (view, log) = (process.member.view(), process.engine.replicated_log());
+                let log = log.map(|log| (log.frames(), log.applied(), log.committed()));
+                format!(
+                    "{number}: {:?} of {:?} in {}, {log:?}",
+                    view.state, view.primary, view.term
+                )
+            }
+            None => format!("{number}: down"),
+        };
+        self.nodes.iter().map(of).collect::<Vec<_>>().join("; ")
+    }
+
+    /// No more faults: the set is to accept writes.
+    fn heal(&mut self) -> Result<(), String> {
+        self.has_faults = false;
+        self.mend();
+        for node in self.nodes.values_mut() {
+            node.down_until_ns = 0;
+            node.paused_until_ns = 0;
+        }
+        let before = self.shared.counts.lock().unwrap().appends;
+        self.until(HEALING_NS, "no write is accepted after all is well", |world| {
+            world.shared.counts.lock().unwrap().appends > before + 3
+        })
+    }
+
+    /// Clients end, and all members are to have the same.
+    fn settle(&mut self) -> Result<(), String> {
+        self.shared.over.store(true, Ordering::Relaxed);
+        let end = now_ns() + 2 * SECOND_NS;
+        while now_ns() < end {
+            self.turn()?;
+        }
+        self.until(HEALING_NS, "the members are not equal", |world| {
+            let places: Vec<_> = world
+                .nodes
+                .values()
+                .map(|node| {
+                    let engine = &node.process.as_ref()?.engine;
+                    let log = engine.replicated_log().ok()?;
+                    Some((log.frames().last, log.applied(), engine.newest()?.seq))
+                })
+                .collect();
+            let first = places.first().cloned().flatten();
+            first.is_some_and(|first| {
+                first.0 == first.1 && places.iter().all(|place| *place == Some(first))
+            })
+        })?;
+        let mut models = Vec::new();
+        for (number, node) in &self.nodes {
+            let engine = &node.process.as_ref().expect("it runs").engine;
+            let model = Model::read(&**engine).map_err(|error| format!("{number}: {error}"))?;
+            models.push(model);
+        }
+        for model in &models[1..] {
+            if model.hash() != models[0].hash() {
+                return Err(format!("members differ: {}", models[0].differences(model)));
+            }
+        }
+        // The final reads.
+        for key in 0..client::KEYS {
+            let record = models[0]
+                .stores()
+                .get(&LISTS)
+                .and_then(|store| store.records.get(&RecordId(key + 1)));
+            let record = record.ok_or("a list is gone")?;
+            let doc = kauri_bson::Doc::from_bytes(record).map_err(|error| error.to_string())?;
+            let sent = self.shared.tick();
+            let steps = vec![lists::Step::Read(key, Some(client::list_of(doc)))];
+            let outcome = lists::Outcome::Committed(self.shared.tick());
+            self.shared.note(Transaction { client: 1000, sent, outcome, steps });
+        }
+        Ok(())
+    }
+
+    fn end(mut self) {
+        for number in self.numbers() {
+            if let Some(process) = self.nodes.get_mut(&number).and_then(|node| node.process.take())
+            {
+                process.workers.die();
+            }
+        }
+        self.clients.die();
+    }
+}

@@ -1,0 +1,1 @@
+//! Crashes of followers.
