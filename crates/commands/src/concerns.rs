@@ -2,8 +2,9 @@
 
 use crate::read_concern::ReadConcern;
 use crate::registry::Command;
+use crate::set::{cluster_time, read_preference};
 use crate::write_concern::WriteConcern;
-use crate::{cluster_time, read_concern, read_preference, write_concern};
+use crate::{read_concern, write_concern};
 use kauri_base::{Error, ErrorCode, OperationContext, Result, Timestamp, bail};
 use kauri_bson::{Doc, Elem, Type, Value};
 use std::time::Duration;

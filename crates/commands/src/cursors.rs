@@ -6,7 +6,6 @@
 //! Invariants: neither a connection nor a logical session has more open cursors than its limit. A cursor ends with
 //! its session, or, without a session, soon after its connection.
 
-use crate::read_concern::Level;
 use kauri_base::work::{self, MemoryAccount, unmetered};
 use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result, limits};
 use kauri_bson::DocBuf;
@@ -97,8 +96,8 @@ pub struct Cursor {
     pub created_ms: i64,
     /// Whether a limit on the number of results ends it here.
     pub single_batch: bool,
-    /// What its reads promise.
-    pub read_level: Level,
+    /// Whether its reads wait until the set keeps what they have seen.
+    pub is_majority: bool,
     /// Its memory account.
     pub account: Arc<MemoryAccount>,
     /// Its owners, once it is stored.

@@ -1,7 +1,7 @@
 //! From a message to its reply.
 //!
-//! Parses and validates the message, finds the command, reads the arguments that all commands share, runs the
-//! command, and writes its reply or error in the format of the request. An invalid request gets an error; a
+//! Validates the message, finds the command, reads the arguments that all commands share, runs the command, and
+//! writes its reply or error. An invalid request gets an error; a
 //! malformed message ends its connection.
 
 use crate::admission::{Wait, admit};
@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::cluster_parameters;
 use crate::concerns;
 use crate::fail_command;
+use crate::framing::{CompressedReply, Form, Open, begin_reply, finish_reply, unpack, write_error};
 use crate::fsync_lock::Writer;
 use crate::invocation::{Invocation, Sequence};
 use crate::ops::{Entered, Entering};
@@ -17,7 +18,7 @@ use crate::registry::{self, Access, Command, Definitions, OpCounter};
 use crate::report::{self, Ended};
 use crate::server::Server;
 use crate::write_concern::WriteConcernW;
-use crate::{cluster_time, express, set_reads, set_reply, time_limit};
+use crate::{express, set, time_limit};
 use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
 use kauri_base::work::MemoryAccount;
@@ -26,31 +27,10 @@ use kauri_bson::{Doc, DocWriter, Value};
 use kauri_catalog::dropped::{REPLANS_MAX, is_dropped};
 use kauri_storage::Operation;
 use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext, WorkerHandle};
-use kauri_wire::{
-    Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal, opcode,
-    query_flags,
-};
+use kauri_wire::{Header, Message, flags, is_connection_fatal, opcode};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Ids of replies.
-pub(crate) static NEXT_REQUEST_ID: AtomicI32 = AtomicI32::new(1);
-
-/// The format of the request, and so of the reply.
-#[derive(Clone, Copy)]
-struct Form {
-    header: Header,
-    /// OP_QUERY, answered by OP_REPLY.
-    legacy: bool,
-    /// The flag of OP_QUERY by which a secondary may answer.
-    secondary_ok: bool,
-    checksum: bool,
-    no_reply: bool,
-    /// The compressor of the request, and its length on the wire.
-    compressed: Option<(Compressor, usize)>,
-    exhaust_allowed: bool,
-}
 
 struct Presence(Arc<Liveness>);
 
@@ -120,52 +100,6 @@ fn count_reply(server: &Server, worker: &WorkerHandle, sent: CompressedReply) {
     worker.adjust_logical_bytes(0, plain as i64 - packed as i64);
 }
 
-/// A reply that was compressed, and its lengths.
-struct CompressedReply {
-    compressor: Compressor,
-    plain: usize,
-    packed: usize,
-}
-
-/// Parses the message, decompressed if need be.
-fn unpack<'m>(request: &'m [u8], unpacked: &'m mut Vec<u8>) -> Result<(Form, Message<'m>)> {
-    let (header, message) = Message::parse(request)?;
-    let mut form = Form {
-        header,
-        legacy: false,
-        secondary_ok: false,
-        checksum: false,
-        no_reply: false,
-        compressed: None,
-        exhaust_allowed: false,
-    };
-    let message = match message {
-        Message::Compressed(compressed) => {
-            compressed.decompress(unpacked)?;
-            form.compressed = Some((compressed.compressor, unpacked.len()));
-            let (_, inner) = Message::parse(unpacked)?;
-            if matches!(inner, Message::Compressed(_)) {
-                bail!(ProtocolError, "a compressed message within a compressed message");
-            }
-            inner
-        }
-        other => other,
-    };
-    match &message {
-        Message::Msg(msg) => {
-            form.checksum = msg.flags & flags::CHECKSUM_PRESENT != 0;
-            form.no_reply = msg.is_fire_and_forget();
-            form.exhaust_allowed = msg.allows_exhaust();
-        }
-        Message::Query(query) => {
-            form.legacy = true;
-            form.secondary_ok = query.flags & query_flags::SECONDARY_OK != 0;
-        }
-        _ => {}
-    }
-    Ok((form, message))
-}
-
 fn log_end(cx: &RequestContext<'_>, why: &str) {
     let attr = Attr::new().str("remote", &cx.session.remote).str("error", why);
     log::info(
@@ -228,73 +162,6 @@ fn refuse_legacy_query(server: &Server, form: Form, reply: &mut ReplyBuf) -> Out
     }
     finish_reply(server, open, form, reply);
     Outcome::ReplyThenClose
-}
-
-enum Open {
-    Msg(MsgWriter),
-    Query(ReplyWriter),
-}
-
-/// Begins a reply; also answers its id.
-fn begin_reply(form: Form, response_to: i32, out: &mut Vec<u8>) -> (i32, Open) {
-    let id = NEXT_REQUEST_ID.fetch_add(1, Ordering::Relaxed);
-    if form.legacy {
-        let capable = kauri_wire::op_reply::AWAIT_CAPABLE;
-        return (id, Open::Query(ReplyWriter::begin(out, id, response_to, capable, 0, 1)));
-    }
-    let flags = if form.checksum { flags::CHECKSUM_PRESENT } else { 0 };
-    (id, Open::Msg(MsgWriter::begin(out, id, response_to, flags)))
-}
-
-/// Completes the message. A message that is too long is replaced by an error. Returns the difference that
-/// compression makes, if it was compressed.
-fn finish_reply(
-    server: &Server,
-    open: Open,
-    form: Form,
-    reply: &mut ReplyBuf,
-) -> Option<CompressedReply> {
-    let out = reply.buffer();
-    let done = match open {
-        Open::Msg(writer) => writer.finish(out),
-        Open::Query(writer) => writer.finish(out),
-    };
-    if let Err(error) = done {
-        out.clear();
-        let (_, open) = begin_reply(form, form.header.request_id, out);
-        {
-            let mut writer = DocWriter::new(out);
-            write_error(&mut writer, server, &error);
-        }
-        let _ = match open {
-            Open::Msg(writer) => writer.finish(out),
-            Open::Query(writer) => writer.finish(out),
-        };
-    }
-    let (compressor, _) = form.compressed?;
-    let plain = std::mem::take(out);
-    if kauri_wire::compress(&plain, compressor, out).is_err() {
-        *out = plain;
-        return None;
-    }
-    Some(CompressedReply { compressor, plain: plain.len(), packed: out.len() })
-}
-
-/// `{ok: 0, errmsg, code, codeName, …}`.
-fn write_error(out: &mut DocWriter<'_>, server: &Server, error: &Error) {
-    if !error.labels().is_empty() {
-        let mut labels = out.array("errorLabels");
-        error.labels().iter().for_each(|label| labels.push(label.as_ref()));
-    }
-    out.put("ok", 0.0);
-    out.put("errmsg", error.message());
-    out.put("code", error.code().number());
-    out.put("codeName", error.code().name());
-    if let Some(extra) = error.extra().and_then(|e| Doc::from_bytes(e).ok()) {
-        out.put_all(extra);
-    }
-    set_reply::put_topology_version(out, server, error.code());
-    set_reply::put_times(out, server);
 }
 
 async fn run(
@@ -386,7 +253,7 @@ async fn run(
                         } else {
                             out.put("ok", 1.0);
                         }
-                        set_reply::put_times(out, server);
+                        set::reply::put_times(out, server);
                     }
                 }
             }
@@ -395,7 +262,7 @@ async fn run(
             server.counters.asserts_user.fetch_add(1, Ordering::Relaxed);
             log_failure(session.id, name, &error);
             writer.clear();
-            write_error(&mut writer, server, &set_reply::labelled(error, is_numbered));
+            write_error(&mut writer, server, &set::reply::labelled(error, is_numbered));
             after.more_to_come = false;
         }
     }
@@ -586,7 +453,7 @@ async fn run_command(
     let is_member = server.member.is_some();
     let concerns = concerns::read(command, invocation.body, &mut invocation.op, is_member)?;
     if let Some(time) = concerns.cluster_time {
-        cluster_time::accept(server, time)?;
+        set::cluster_time::accept(server, time)?;
     }
     (invocation.write_concern, invocation.read_concern) = (concerns.write, concerns.read);
     invocation.secondary_ok |= concerns.secondary_ok;
@@ -603,6 +470,7 @@ async fn run_command(
     if let Some(id) = invocation.op.lsid {
         server.sessions.touch(id, server.clock.monotonic())?;
     }
+    set::defaults::apply(invocation, command).await?;
     let asked = invocation.asked();
     settle_profiler(invocation, command).await?;
     let _running = enter(invocation, command, state, started_ns);
@@ -678,7 +546,7 @@ fn names_profile(ns: &str) -> bool {
 
 /// Runs the command, and ends within its account what has begun there.
 async fn run_whole(invocation: &mut Invocation<'_>, command: &'static Command) -> Result<()> {
-    let was_primary = set_reads::begin(invocation).await?;
+    let was_primary = set::reads::begin(invocation).await?;
     let mut result = run_or_replan(invocation, command).await;
     if result.is_err() && invocation.op.check_for_interrupt().is_ok() {
         // The reason may be something that another has written.
@@ -686,7 +554,7 @@ async fn run_whole(invocation: &mut Invocation<'_>, command: &'static Command) -
     }
     invocation.op.scope().close();
     if result.is_ok() {
-        result = set_reads::end(invocation, was_primary).await;
+        result = set::reads::end(invocation, was_primary).await;
     }
     if let Some(plan) = invocation.figures.plan.take() {
         invocation.server.counters.count_plan(&plan);

@@ -5,7 +5,7 @@
 use crate::dispatch::Injected;
 use crate::invocation::Invocation;
 use crate::server::Server;
-use crate::{set_reply, write_wait};
+use crate::set;
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use std::borrow::Cow;
@@ -40,10 +40,10 @@ impl Injection {
                 Some(labels) => put_labels(invocation, labels),
                 None => put_own_label(invocation, code),
             }
-            set_reply::put_topology_version(&mut invocation.reply, invocation.server, code);
+            set::reply::put_topology_version(&mut invocation.reply, invocation.server, code);
         } else if let Some(error) = invocation.write_concern_error.take() {
             put_own_label(invocation, error.code());
-            write_wait::put_error(&mut invocation.reply, invocation.server, &error);
+            set::write_wait::put_error(&mut invocation.reply, invocation.server, &error);
         }
     }
 }
@@ -57,8 +57,8 @@ fn put_labels(invocation: &mut Invocation<'_>, labels: &[String]) {
 
 /// The label that the server gives to an error of this code.
 fn put_own_label(invocation: &mut Invocation<'_>, code: ErrorCode) {
-    if invocation.op.txn_number.is_some() && set_reply::is_retryable(code) {
-        invocation.reply.array("errorLabels").push(set_reply::RETRYABLE);
+    if invocation.op.txn_number.is_some() && set::reply::is_retryable(code) {
+        invocation.reply.array("errorLabels").push(set::reply::RETRYABLE);
     }
 }
 

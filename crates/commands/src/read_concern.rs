@@ -26,6 +26,8 @@ pub enum Level {
 pub struct ReadConcern {
     /// The level.
     pub level: Level,
+    /// Whether the client has given a level.
+    pub has_level: bool,
     /// The read sees everything up to this time (`afterClusterTime`).
     pub after: Option<Timestamp>,
 }
@@ -93,13 +95,20 @@ pub fn read(command: &Command, elem: Elem<'_>, is_member: bool) -> Result<ReadCo
     }
     if let Some(level) = level.as_deref() {
         check_level(command, level, is_member)?;
-        parsed.level = match level {
-            "majority" => Level::Majority,
-            "linearizable" => Level::Linearizable,
-            _ => Level::Local,
-        };
+        parsed.level = level_of(level).unwrap_or_default();
+        parsed.has_level = true;
     }
     Ok(parsed)
+}
+
+/// The level of this name.
+pub fn level_of(name: &str) -> Option<Level> {
+    match name {
+        "local" | "available" => Some(Level::Local),
+        "majority" => Some(Level::Majority),
+        "linearizable" => Some(Level::Linearizable),
+        _ => None,
+    }
 }
 
 fn level(concern: Doc<'_>) -> Result<Option<String>> {

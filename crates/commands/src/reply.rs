@@ -2,6 +2,7 @@
 
 use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
+use crate::read_concern::Level;
 use kauri_base::{Error, Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter};
 use kauri_catalog::dropped::is_dropped;
@@ -143,7 +144,7 @@ pub async fn open_cursor(
             examined: figures.plan.as_ref().map_or((0, 0), Cursor::examined_by),
             returned: batch.docs,
             batches: 1,
-            read_level: invocation.read_concern.level,
+            is_majority: invocation.read_concern.level != Level::Local,
             created_ms: server.clock.unix_ms(),
             single_batch: false,
             account: invocation.op.account().clone(),

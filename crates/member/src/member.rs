@@ -160,6 +160,8 @@ pub struct Member {
 
 /// The bit of [`Member::standing`] of a member that accepts writes. The bits below are the state.
 const WRITABLE: u32 = 1 << 8;
+/// The bit of a configuration whose default write concern is `majority`.
+const DEFAULT_MAJORITY: u32 = 1 << 9;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -320,7 +322,9 @@ impl Member {
         let before = &state.view;
         view.is_quiescing |= self.quiesce_ends().is_some();
         let writable = if view.is_writable { WRITABLE } else { 0 };
-        self.standing.store(view.state as u32 | writable, Ordering::Release);
+        let is_majority = view.config.as_ref().is_some_and(|config| config.default_is_majority());
+        let default = if is_majority { DEFAULT_MAJORITY } else { 0 };
+        self.standing.store(view.state as u32 | writable | default, Ordering::Release);
         let is_same = (view.state, view.me, view.primary, view.term)
             == (before.state, before.me, before.primary, before.term)
             && (view.is_writable, view.is_quiescing) == (before.is_writable, before.is_quiescing)
@@ -365,6 +369,11 @@ impl Member {
     pub fn standing(&self) -> (MemberState, bool) {
         let standing = self.standing.load(Ordering::Acquire);
         (MemberState::from_number(standing & (WRITABLE - 1)), standing & WRITABLE != 0)
+    }
+
+    /// Whether a write that names no write concern waits for a majority. Cheap.
+    pub fn default_is_majority(&self) -> bool {
+        self.standing.load(Ordering::Acquire) & DEFAULT_MAJORITY != 0
     }
 
     /// Whether this member accepts writes.

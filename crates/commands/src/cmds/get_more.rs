@@ -5,6 +5,7 @@ use crate::args::{Args, fields};
 use crate::cursors::{Cursor, Tailing};
 use crate::fail_command;
 use crate::invocation::Invocation;
+use crate::read_concern::Level;
 use crate::registry::{Command, OpCounter, Run, Target};
 use crate::reply::{BatchLimit, executor_error, fill_batch};
 use kauri_base::{Result, bail};
@@ -76,7 +77,9 @@ async fn answer(
     request: &Request,
 ) -> Result<()> {
     let server = invocation.server;
-    invocation.read_concern.level = cursor.read_level;
+    if cursor.is_majority {
+        invocation.read_concern.level = Level::Majority;
+    }
     let until = match cursor.tailing {
         Tailing::AwaitData => {
             let wait = request.wait.unwrap_or(AWAIT_DATA_DEFAULT);

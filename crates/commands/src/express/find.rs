@@ -3,7 +3,7 @@
 use super::{Common, Request, commands, id_of, is_admitted, next_reply_id};
 use crate::client::Client;
 use crate::server::Server;
-use crate::{set_reply, usage};
+use crate::{set, usage};
 use kauri_base::{Access, Result};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, KeyStringBuilder, Type};
 use kauri_catalog::{Collection, OperationKind};
@@ -19,13 +19,13 @@ pub(super) fn try_find(
     request: &Request<'_>,
     reply: &mut ReplyBuf,
 ) -> Option<Tried> {
-    let (common, id) = parse(server, request)?;
+    let (mut common, id) = parse(server, request)?;
     if !is_admitted(server, &common, request.body) {
         return None;
     }
     let client = cx.state.downcast_mut::<Client>()?;
     let collection = common.resolve(server, client)?;
-    let was_primary = common.begin_read(server)?;
+    let was_primary = common.begin_read(server, client)?;
     #[cfg(feature = "lock-experiment")]
     let _lock = common.lock(server, kauri_base::rw_lock::LockMode::Shared)?;
     let reader = client.scope.get_or_insert_with(|| server.backend.scope()).enter();
@@ -116,14 +116,14 @@ fn write(
             cursor.put("ns", ns);
             drop(cursor);
             body.put("ok", 1.0);
-            set_reply::put_times(&mut body, server);
+            set::reply::put_times(&mut body, server);
         }
         return message.finish(out);
     }
     // A large document leaves from where it lies, so all lengths are written before it.
     let behind = DocBuf::build(|out| {
         out.put("ok", 1.0);
-        set_reply::put_times(out, server);
+        set::reply::put_times(out, server);
     });
     // Its elements, without the length and the end.
     let behind = behind.as_bytes().get(4..).unwrap_or(&[0]);

@@ -17,8 +17,10 @@ use crate::read_concern::{self, Level, ReadConcern};
 use crate::registry::{self, Asked, Entry};
 use crate::server::Server;
 use crate::sessions::SessionId;
-use crate::write_concern::WriteConcern;
-use crate::{cluster_time, concerns, read_preference, write_concern};
+use crate::set::defaults::{self, Defaults};
+use crate::set::{cluster_time, read_preference};
+use crate::write_concern::{WriteConcern, WriteConcernW};
+use crate::{concerns, write_concern};
 use kauri_base::{Timestamp, limits};
 use kauri_bson::{Doc, Elem, Type};
 use kauri_catalog::Collection;
@@ -220,9 +222,25 @@ impl<'r> Common<'r> {
         server.catalog.collection(name).filter(|found| found.ns.database() == self.db)
     }
 
+    /// Gives a write the write concern that it does not name. `None`: it is one for dispatch.
+    fn complete_write(&mut self, server: &Server, client: &mut Client) -> Option<()> {
+        let Some(member) = &server.member else { return Some(()) };
+        if self.write_concern.has_w {
+            return Some(());
+        }
+        let default = defaults(server, client)?.write_concern(member);
+        let is_simple = matches!(default.w, WriteConcernW::Members(1) | WriteConcernW::Majority)
+            && default.timeout.is_none();
+        self.write_concern.complete(&default);
+        is_simple.then_some(())
+    }
+
     /// Whether this member is the primary; `None`: the read has to wait first.
-    fn begin_read(&self, server: &Server) -> Option<bool> {
+    fn begin_read(&mut self, server: &Server, client: &mut Client) -> Option<bool> {
         let Some(member) = &server.member else { return Some(false) };
+        if !self.read_concern.has_level {
+            self.read_concern.level = defaults(server, client)?.read.unwrap_or_default();
+        }
         let is_behind = |after| member.operation_time(server.backend.engine().visible()) < after;
         let waits = self.read_concern.level == Level::Linearizable
             || self.read_concern.after.is_some_and(is_behind);
@@ -248,6 +266,12 @@ impl<'r> Common<'r> {
     ) -> Option<Option<kauri_base::rw_lock::OperationLock>> {
         server.locks.try_lock(self.db, self.collection, mode).ok()
     }
+}
+
+/// The concerns of requests that name none; `None` if that means to wait.
+fn defaults(server: &Server, client: &mut Client) -> Option<Defaults> {
+    let scope = client.scope.get_or_insert_with(|| server.backend.scope());
+    defaults::peek(server, scope)
 }
 
 fn text(elem: Elem<'_>) -> Option<&str> {
@@ -305,5 +329,5 @@ fn is_admitted(server: &Server, common: &Common<'_>, body: Doc<'_>) -> bool {
 }
 
 fn next_reply_id() -> i32 {
-    crate::dispatch::NEXT_REQUEST_ID.fetch_add(1, Ordering::Relaxed)
+    crate::framing::NEXT_REQUEST_ID.fetch_add(1, Ordering::Relaxed)
 }

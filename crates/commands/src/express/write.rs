@@ -3,8 +3,9 @@
 use super::{Common, List, Request, id_of, is_admitted, next_reply_id};
 use crate::client::Client;
 use crate::server::Server;
+use crate::set::write_wait;
 use crate::write_concern::WriteConcernW;
-use crate::{set_reply, usage, write_wait};
+use crate::{set, usage};
 use kauri_bson::{Doc, DocWriter, Elem, Type};
 use kauri_catalog::Collection;
 use kauri_mutate::{ParseCx, Update};
@@ -36,12 +37,13 @@ pub(super) fn try_write(
     list: List,
     reply: &mut ReplyBuf,
 ) -> Option<Tried> {
-    let (common, statement) = parse(server, request, list)?;
+    let (mut common, statement) = parse(server, request, list)?;
     if !is_admitted(server, &common, request.body) {
         return None;
     }
     let client = cx.state.downcast_mut::<Client>()?;
     let collection = common.resolve(server, client)?;
+    common.complete_write(server, client)?;
     #[cfg(feature = "lock-experiment")]
     let lock = common.lock(server, kauri_base::rw_lock::LockMode::Exclusive)?;
     let mut done = run(server, client, &collection, &statement)?;
@@ -192,7 +194,7 @@ fn write(server: &Server, reply: &mut ReplyBuf, request_id: i32, done: &Done) {
             body.put("nModified", modified);
         }
         body.put("ok", 1.0);
-        set_reply::put_times(&mut body, server);
+        set::reply::put_times(&mut body, server);
     }
     // So short a message always fits.
     let _ = message.finish(out);

@@ -12,7 +12,7 @@ use crate::cmds::repl_set::describe;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use crate::server::{Server, VERSION};
-use crate::set_reply;
+use crate::set;
 use kauri_bson::{Doc, DocWriter, Value};
 use kauri_transport::ServiceStats;
 use kauri_transport::upgrade::RdmaService;
@@ -112,7 +112,7 @@ pub fn write(source: &Source<'_>, out: &mut DocWriter<'_>) {
         let view = member.view();
         let mut repl = out.document("repl");
         describe::write(&mut repl, member, &view, "isWritablePrimary");
-        set_reply::write_topology_version(&mut repl, source.server);
+        set::reply::write_topology_version(&mut repl, source.server);
     }
     let engine = source.server.backend.engine();
     if wanted(body, engine.name(), true) {

@@ -3,9 +3,11 @@
 use super::{Rig, config, topology, view_of};
 use crate::common::{START_MS, TestServer, at, code_of, number, refusal, show, text};
 use kauri_base::{Error, ErrorCode, OpTime, Timestamp};
-use kauri_bson::{DocBuf, Value, array, doc};
+use kauri_bson::{DocBuf, DocWriter, Value, array, doc};
+use kauri_commands::registry::Report;
 use kauri_member::view::Place;
 use kauri_member::{MemberState, PeerStatus, Progress, Request, SetConfig};
+use kauri_wire::{MsgWriter, flags};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -265,10 +267,23 @@ fn the_status_tells_the_set_as_this_member_sees_it() {
 #[test]
 fn a_members_message_reaches_the_driver_without_a_reply() {
     let rig = Rig::primary(3);
-    let bytes = vec![9u8; 3 << 20];
+    let command = kauri_commands::registry::by_name()["replSetMessage"].command;
+    assert!(command.report == Report::None && command.is_internal);
+    let mut bytes = vec![9u8; 45 << 20];
     let message = Value::Binary { subtype: 0, bytes: bytes.clone().into() };
-    rig.client.admin().ok(doc! { "replSetMessage" => message });
+    let mut request = Vec::new();
+    let writer = MsgWriter::begin(&mut request, 1, 0, flags::MORE_TO_COME);
+    {
+        let mut body = DocWriter::new(&mut request);
+        body.put("replSetMessage", message);
+        body.put("$db", "admin");
+    }
+    writer.finish(&mut request).unwrap();
+    rig.client.send_bytes(&request);
+    // The only reply is that to the next command.
+    let reply = rig.client.ok(doc! { "buildInfo" => 1 });
+    assert!(reply.as_doc().get("version").is_some(), "{}", show(&reply));
     let (arrived, _) = rig.member.take_arrived(Waker::noop()).expect("a message");
-    assert_eq!(arrived.messages, [bytes]);
+    assert!(arrived.messages == [std::mem::take(&mut bytes)]);
     assert_eq!(rig.client.admin().fails(doc! { "replSetMessage" => 1 }), 14);
 }

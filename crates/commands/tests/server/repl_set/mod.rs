@@ -3,17 +3,20 @@
 mod commands;
 mod hello;
 mod leading;
+mod reads;
 mod roles;
+mod writes;
 
 use crate::common::{Client, TestServer, at, number, show, until};
 use kauri_base::{CommitSeq, Result, Timestamp};
-use kauri_bson::{DocBuf, Value, doc};
+use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_member::{Member, MemberConfig, MemberState, Request, SetConfig, View};
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 /// A commit far behind all of a test's.
-const ALL: u64 = 1 << 40;
+pub const ALL: u64 = 1 << 40;
 
 pub struct Rig {
     pub test: TestServer,
@@ -67,6 +70,48 @@ impl Rig {
         rig.acknowledge_all();
         rig.client.insert("c", (0..4).map(|n| doc! { "_id" => n }));
         rig
+    }
+
+    /// The same, which has acknowledged these documents, and nothing behind them.
+    pub fn caught_up(config: SetConfig) -> Rig {
+        let rig = Rig::primary(1);
+        rig.member.publish(view_of(MemberState::Primary, config));
+        let documents = Value::array((0..4).map(|n| Value::from(doc! { "_id" => n })));
+        rig.client.send(&doc! { "insert" => "c", "documents" => documents });
+        until("an acknowledged insert", || {
+            rig.acknowledge_present();
+            rig.client.receive_within(Duration::ZERO).is_some()
+        });
+        rig
+    }
+
+    /// Acknowledges what has been committed so far.
+    pub fn acknowledge_present(&self) {
+        let present = self.visible().0;
+        self.member.acks().reach(|_| present);
+    }
+
+    /// The newest commit.
+    pub fn visible(&self) -> CommitSeq {
+        self.test.server.backend.engine().visible()
+    }
+
+    /// Waits until an operation on `test.c` is under way.
+    pub fn until_one_waits(&self) {
+        let other = self.test.client().admin();
+        until("an operation that waits", || {
+            let reply = other.ok(doc! { "currentOp" => 1, "ns" => "test.c" });
+            let Value::Array(list) = reply.as_doc().value("inprog") else { panic!("no list") };
+            !list.as_doc().is_empty()
+        });
+    }
+
+    /// While a failpoint is set, every request goes the ordinary way.
+    pub fn leave_express_path(&self) {
+        self.client.admin().ok(doc! {
+            "configureFailPoint" => "failCommand", "mode" => "alwaysOn",
+            "data" => doc! { "failCommands" => array!["nothing"] },
+        });
     }
 
     pub fn acknowledge_all(&self) {

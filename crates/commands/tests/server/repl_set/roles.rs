@@ -91,11 +91,7 @@ fn the_ordinary_path_refuses_what_the_express_path_does() {
     let codes = || express.each_ref().map(|command| code(&rig, &rig.client, command));
     let expected = [13435, 0, 10107, 10107, 10107];
     assert_eq!(codes(), expected);
-    // While a failpoint is set, every request goes the ordinary way.
-    rig.client.admin().ok(doc! {
-        "configureFailPoint" => "failCommand", "mode" => "alwaysOn",
-        "data" => doc! { "failCommands" => array!["nothing"] },
-    });
+    rig.leave_express_path();
     assert_eq!(codes(), expected);
 }
 
@@ -106,6 +102,28 @@ fn a_cursor_goes_on_after_the_primary_has_stepped_down() {
     rig.publish(MemberState::Secondary, 3);
     let id = crate::common::cursor_id(&reply);
     rig.client.ok(doc! { "getMore" => id, "collection" => "c", "batchSize" => 1 });
+}
+
+#[test]
+fn a_flag_of_old_messages_lets_a_secondary_answer() {
+    let rig = Rig::acknowledging(1);
+    rig.publish(MemberState::Secondary, 1);
+    let code = |flags: u32| {
+        let mut message = vec![0; 16];
+        message.extend_from_slice(&flags.to_le_bytes());
+        message.extend_from_slice(b"test.$cmd\0");
+        message.extend_from_slice(&0i32.to_le_bytes());
+        message.extend_from_slice(&(-1i32).to_le_bytes());
+        message.extend_from_slice(doc! { "count" => "c" }.as_bytes());
+        let (length, query) = (message.len() as i32, 2004i32);
+        message[..4].copy_from_slice(&length.to_le_bytes());
+        message[12..16].copy_from_slice(&query.to_le_bytes());
+        rig.client.send_bytes(&message);
+        let reply = rig.client.receive_bytes().expect("a reply");
+        // The document of an OP_REPLY is behind two headers.
+        code_of(&kauri_bson::Doc::from_bytes(&reply[36..]).expect("a document").to_buf())
+    };
+    assert_eq!((code(0), code(4)), (13435, 0));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use crate::invocation::Invocation;
 use crate::server::Server;
-use crate::set_reply;
+use crate::set::reply;
 use crate::write_concern::{WriteConcern, WriteConcernW};
 use kauri_base::{CommitSeq, Error, ErrorCode, Result, Ticket};
 use kauri_bson::{Doc, DocBuf, DocWriter};
@@ -136,5 +136,5 @@ pub fn put_error(out: &mut DocWriter<'_>, server: &Server, error: &Error) {
             out.put_all(extra);
         }
     }
-    set_reply::put_topology_version(out, server, error.code());
+    reply::put_topology_version(out, server, error.code());
 }

@@ -4,6 +4,7 @@
 use crate::server::Server;
 use kauri_base::{Error, ErrorCode, Timestamp};
 use kauri_bson::{DocWriter, Value};
+use std::borrow::Cow;
 
 /// The label of errors after which a numbered write may be sent again.
 pub const RETRYABLE: &str = "RetryableWriteError";
@@ -68,7 +69,8 @@ pub fn put_times(out: &mut DocWriter<'_>, server: &Server) {
         let mut out = out.document("$clusterTime");
         out.put("clusterTime", cluster);
         let mut signature = out.document("signature");
-        let hash = Value::Binary { subtype: 0, bytes: vec![0; 20].into() };
+        // Nobody signs times.
+        let hash = Value::Binary { subtype: 0, bytes: Cow::Borrowed(&[0; 20]) };
         signature.put_value("hash", &hash);
         signature.put("keyId", 0i64);
     }
