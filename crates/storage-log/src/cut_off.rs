@@ -32,7 +32,9 @@ impl Core {
         horizon.streams[Stream::User as usize] = end;
         let epoch_next = self.segments.epoch_next();
         let cut = Cut { epoch_next, seq, streams: horizon.streams };
-        self.directory.note_cut(cut, horizon, epoch_next)?;
+        let noted = self.directory.note_cut(cut, horizon, epoch_next);
+        // It may have happened or not.
+        noted.map_err(|error| self.fail("cutting off the log", error))?;
         let is_applied = self.visible().0 > seq;
         if is_applied {
             self.acks.end("the end of the replicated log was cut off; the next start forgets it");

@@ -3,6 +3,8 @@
 
 mod copies;
 mod crashes;
+mod fence;
+mod gates;
 mod run;
 
 use crate::common::{bounded, dynamic, open};
