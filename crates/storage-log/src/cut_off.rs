@@ -26,7 +26,7 @@ impl Core {
         let opening = self.segments.begin_opening();
         let unused = self.leave_segments(&mut cleaner)?;
         let syncing = self.flushing.lock_syncing();
-        self.drain("commit.drain")?;
+        self.drain("truncate.drain")?;
         let mut horizon = self.durability.horizon(self.segments.initialised());
         horizon.seq = seq;
         horizon.streams[Stream::User as usize] = end;

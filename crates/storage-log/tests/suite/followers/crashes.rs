@@ -5,10 +5,12 @@ use super::run::{Counts, Run};
 use crate::common::status;
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
-use kauri_emulator::EmulatorConfig;
+use kauri_emulator::{Emulator, EmulatorConfig};
+use kauri_medium::Directory;
+use std::collections::BTreeMap;
 
-fn run(seed: u64, config: EmulatorConfig, steps: usize) -> Run {
-    let mut run = Run::new(seed, config);
+fn run(seed: u64, emulator: Emulator, steps: usize) -> Run {
+    let mut run = Run::new(seed, emulator);
     for _ in 0..steps {
         run.step();
     }
@@ -19,7 +21,7 @@ fn crashes(config: fn() -> EmulatorConfig, seeds: std::ops::Range<u64>) {
     let (mut images, mut moved) = (0, 0);
     let mut all = Counts::default();
     for seed in seeds {
-        let run = run(seed, config(), 260);
+        let run = run(seed, Emulator::new(config()), 260);
         let dice = SeededRandom::new(seed);
         let emulator = &run.own.member.emulator;
         moved += status(&run.own.member.engine, "cleaner.movedRecords");
@@ -42,6 +44,30 @@ fn crashes(config: fn() -> EmulatorConfig, seeds: std::ops::Range<u64>) {
     assert!(images > 100 && moved > 100, "{images} images, {moved} records moved");
     assert!(all.at_once > 20 && all.at_next_start > 20 && all.purged > 100, "{all:?}");
     assert!(all.elections > 10 && all.restarts > 20 && all.applied > 200, "{all:?}");
+}
+
+/// Crashes right after the log was cut off, with a site switched off. Answers which sites were met.
+pub fn sites(without: Option<&str>) -> BTreeMap<String, u64> {
+    let mut sites = BTreeMap::new();
+    for seed in 1..6 {
+        let emulator = Emulator::new(EmulatorConfig::default());
+        without.into_iter().for_each(|site| emulator.faults().disable(site));
+        let run = run(seed, emulator, 200);
+        let emulator = &run.own.member.emulator;
+        let dice = SeededRandom::new(seed);
+        for at in &run.cuts {
+            for n in 0..3 {
+                run.check(
+                    &emulator.crash_seeded(*at, n),
+                    *at,
+                    &dice,
+                    &format!("{seed}, {at}, {n}"),
+                );
+            }
+        }
+        sites.extend(emulator.faults().sites_seen());
+    }
+    sites
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A member that follows accepts no units of its own, from the moment that it is told.
 
-use super::{History, Leader, Member, table};
-use crate::common::{emulator, status};
+use super::{BASE, Member, table};
+use crate::common::{self, emulator, status};
 use kauri_base::{CollectionId, CommitSeq};
 use kauri_conformance::inspect::Reader;
 use kauri_conformance::table::{TableIndex, doc};
@@ -10,8 +10,12 @@ use kauri_storage::{Direction, StorageEngine, StorageError, WriteUnit};
 const ID: CollectionId = CollectionId(10);
 
 fn leader() -> Member {
-    let leader = Leader::new(Member::new(emulator()), History::default(), 1);
-    let member = leader.member;
+    // A log that grows.
+    let emulator = emulator();
+    let engine = common::open(&emulator, common::options());
+    engine.replicated_log().expect("a log").begin_frames(BASE).expect("begin");
+    let member = Member { emulator, engine };
+    member.lead();
     let mut unit = WriteUnit::new();
     table(&member.engine, ID).create_in(&mut unit);
     member.engine.commit(&mut unit).expect("creating");

@@ -2,9 +2,10 @@
 //! the state at each, to which members are compared.
 
 mod copies;
-mod crashes;
+pub mod crashes;
+mod cuts;
 mod fence;
-mod gates;
+pub mod gates;
 mod run;
 
 use crate::common::{bounded, dynamic, open};

@@ -2,10 +2,10 @@
 //! starts again. Notes what a crash at each event may leave, and checks that it does.
 
 use super::{BASE, History, Leader, Member, at};
-use crate::common::emulator;
+use crate::common::{emulator, status};
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
-use kauri_emulator::{Emulator, EmulatorConfig};
+use kauri_emulator::Emulator;
 use kauri_storage::{StorageEngine, StorageError, Truncated};
 use kauri_storage_log::verify;
 
@@ -31,6 +31,8 @@ pub struct Run {
     told: Vec<(usize, u64)>,
     /// From which event on a start applies up to which index, at least.
     marked: Vec<(usize, u64)>,
+    /// Events behind which the log was just cut off.
+    pub cuts: Vec<usize>,
     pub counts: Counts,
 }
 
@@ -60,8 +62,8 @@ impl Counts {
 }
 
 impl Run {
-    pub fn new(seed: u64, config: EmulatorConfig) -> Run {
-        let member = Member::new(Emulator::new(config));
+    pub fn new(seed: u64, emulator: Emulator) -> Run {
+        let member = Member::new(emulator);
         let events = member.emulator.events();
         let own = Leader::new(member, History::default(), seed);
         let held = Held { began: 0, ended: 0, history: History::default() };
@@ -74,6 +76,7 @@ impl Run {
             durable: vec![(events, BASE.index)],
             told: vec![(0, BASE.index)],
             marked: vec![(events, BASE.index)],
+            cuts: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -223,6 +226,7 @@ impl Run {
         self.note(began);
         if index < last {
             self.durable.push((self.events(), index));
+            self.cuts.push(self.events());
         }
         if self.member().engine.sync().is_err() {
             self.reopen();
@@ -358,6 +362,9 @@ impl Run {
         let end = member.emulator.process_death_image();
         let again = Member::open(&end);
         again.catch_up(&history, &format!("{when}, at the end"));
+        // Nothing was counted that is cut off.
+        let live = [member, &again].map(|member| status(&member.engine, "liveBytes"));
+        assert_eq!(live[0], live[1], "{when}");
         drop(again);
         let report = verify(&end, &mut |_, _| {}).expect("the check");
         // A crash may tear a summary.
