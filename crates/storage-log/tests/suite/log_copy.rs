@@ -20,7 +20,7 @@ fn configs() -> [EmulatorConfig; 3] {
 }
 
 /// Writes the copy to a directory of its own, in pieces; calls `between` before each.
-fn write(copy: &dyn LogCopy, config: EmulatorConfig, mut between: impl FnMut()) -> Emulator {
+pub fn write(copy: &dyn LogCopy, config: EmulatorConfig, mut between: impl FnMut()) -> Emulator {
     let directory = Emulator::new(config);
     let (name, bytes) = copy.log_file();
     for (name, bytes) in copy.files() {
@@ -136,10 +136,14 @@ fn copies_among_threads_have_all_commits_up_to_one() {
     for config in configs() {
         let fixture = Fixture::on(Emulator::new(config), bounded(200));
         let stop = AtomicBool::new(false);
-        let write_some = |thread: i64| {
+        let ids = [0i64, 1].map(|thread| {
+            let insert =
+                |n: i64| fixture.table.insert(&doc(0, thread << 10 | n, &kilobyte(n as u64)));
+            (0..20).map(insert).collect::<Vec<_>>()
+        });
+        let write_some = &|thread: i64| {
             let table = &fixture.table;
-            let insert = |n: i64| table.insert(&doc(0, thread << 10 | n, &kilobyte(n as u64)));
-            let ids: Vec<_> = (0..20).map(insert).collect();
+            let ids = &ids[thread as usize];
             let mut commits = Vec::new();
             for k in 1i64.. {
                 let n = k % 20;
