@@ -70,6 +70,12 @@ fn a_set_begins_with_a_configuration_that_names_this_member_once() {
     let rig = Rig::start();
     let admin = rig.client.admin();
     let refused = |config: DocBuf| refusal(&admin, doc! { "replSetInitiate" => config });
+    let late = doc! {
+        "_id" => 1, "host" => "other:1", "priority" => 0, "secondaryDelaySecs" => 9,
+    };
+    let members = [doc! { "_id" => 0, "host" => "test:1" }, late];
+    let members = Value::array(members.iter().map(Value::from));
+    let delayed = doc! { "_id" => "rs0", "members" => members };
     for (config, words) in [
         (document(&[(0, "other:1")], 1), "No host described in new configuration"),
         (document(&[(0, "test:1"), (1, "alias:1")], 1), "all map to this node"),
@@ -77,6 +83,7 @@ fn a_set_begins_with_a_configuration_that_names_this_member_once() {
         (document(&[(0, "test:1")], 2), "must  have version 1"),
         (doc! { "_id" => "rs1", "members" => array![] }, "with name rs1"),
         (doc! { "_id" => "rs0", "members" => 1 }, "wrong type 'int'"),
+        (delayed, "delayed members are not supported"),
     ] {
         let (code, message) = refused(config);
         assert!(code == 93 && message.contains(words), "{code} {message}");
