@@ -12,10 +12,11 @@
 mod requests;
 mod roles;
 mod signs;
+mod statements;
 
 use crate::acks::Concern;
 use crate::config::SetConfig;
-use crate::entry_log::{EngineLog, Failure, Known};
+use crate::entry_log::{self, EngineLog, Failure, Known};
 use crate::member::{Asker, Member, Request};
 use crate::message::{self, Invitation, Message, Status};
 use crate::peers::{Dial, Peer};
@@ -203,9 +204,11 @@ impl Driver {
         let lost_power = std::mem::replace(&mut stored.machine_run, run.clone()) != run;
         self.number = stored.number;
         let engine = self.parts.engine.clone();
-        let log = EngineLog::open(engine, self.file.clone(), stored)?;
+        let statements = self.parts.member.statements().clone();
+        let log = EngineLog::open(engine, self.file.clone(), stored, statements)?;
         let applied = self.log()?.applied().index;
         self.applied = log.known(applied);
+        self.read_statements(&log)?;
         let consensus = Consensus::start(
             consensus_config(&config, self.number),
             log,
@@ -496,8 +499,11 @@ impl Driver {
                 Ok(log) => log.apply_frame(&mut units),
                 Err(_) => return,
             };
-            match applied {
-                Ok(Some(_)) => {}
+            let learnt = applied.and_then(|applied| {
+                applied.map(|position| self.learn_statements(position.index)).transpose()
+            });
+            match learnt {
+                Ok(Some(())) => {}
                 Ok(None) => break,
                 Err(error) => {
                     self.is_over = true;
