@@ -208,7 +208,8 @@ impl<'r> Common<'r> {
             return None;
         }
         if let Some(number) = self.txn_number {
-            concerns::check_txn_number(self.entry.command, self.session, number, self.is_member).ok()?;
+            concerns::check_txn_number(self.entry.command, self.session, number, self.is_member)
+                .ok()?;
         }
         if let Some(time) = self.cluster_time {
             cluster_time::accept(server, time).ok()?;

@@ -74,8 +74,7 @@ fn enter(
 
 /// Adds a write concern error to the reply to a request, which is written.
 pub(crate) fn put_error(server: &Server, request: &[u8], reply: &mut ReplyBuf, error: &Error) {
-    let is_numbered =
-        parse(request).is_some_and(|request| request.body.get("txnNumber").is_some());
+    let is_numbered = parse(request).is_some_and(|request| request.body.get("txnNumber").is_some());
     let out = reply.buffer();
     let written = std::mem::take(out);
     let Some(header) = Header::parse(&written) else { return };

@@ -164,8 +164,7 @@ fn run(
             key.clear();
             key.append_elem(*id, false);
             let (backend, key) = (&server.backend, key.bytes());
-            let done =
-                single::update(scope, backend, collection, key, &update, scratch, numbered)?;
+            let done = single::update(scope, backend, collection, key, &update, scratch, numbered)?;
             let (n, modified) = (i32::from(done.matched), i32::from(done.modified));
             Some(Done { n, modified: Some(modified), ticket: done.ticket })
         }

@@ -88,11 +88,7 @@ impl Retries {
     }
 
     /// As [`Retries::executed`], and counts nothing.
-    pub async fn find(
-        &self,
-        invocation: &mut Invocation<'_>,
-        at: usize,
-    ) -> Result<Option<Stored>> {
+    pub async fn find(&self, invocation: &mut Invocation<'_>, at: usize) -> Result<Option<Stored>> {
         let (Some(write), Some(member)) = (&self.write, &invocation.server.member) else {
             return Ok(None);
         };

@@ -21,6 +21,8 @@ use kauri_storage::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use table::{Bounds, Done, SessionId, Table};
 
+/// Room that a result leaves to the rest of its unit's bytes.
+const RESERVE: usize = 64;
 const SHARDS: usize = 4;
 /// Memory of all tables.
 const BOUNDS: Bounds =
@@ -178,7 +180,7 @@ impl SetCommitter {
         let now_ms = self.clock.monotonic().as_millis() as u64;
         let statements = &*self.statements;
         let _busy = statements.enter(write, now_ms)?;
-        let executed = Executed::of(write, self.room.unwrap_or(usize::MAX) / 2);
+        let executed = Executed::of(write, self.room.unwrap_or(usize::MAX).saturating_sub(RESERVE));
         let mut bytes = Vec::new();
         executed.encode(&mut bytes);
         let _gate = statements.gate.read().unwrap_or_else(PoisonError::into_inner);

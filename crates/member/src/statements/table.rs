@@ -157,7 +157,10 @@ impl Table {
         now_ms: u64,
         change: impl FnOnce(&mut Session),
     ) {
-        if self.sessions.get(&id).is_some_and(|known| known.number > number) {
+        let known = self.sessions.get(&id);
+        if known.is_some_and(|known| known.used_ms.saturating_add(WINDOW_MS) < now_ms) {
+            self.remove(&id);
+        } else if known.is_some_and(|known| known.number > number) {
             return;
         }
         let known = self.remove(&id).filter(|known| known.number == number);
@@ -241,7 +244,8 @@ mod tests {
     #[test]
     fn ranges_become_one_where_they_meet() {
         let mut table = Table::new(WIDE);
-        for (first, last) in [(0, 0), (2, 2), (9, 12), (1, 1), (4, 6), (5, 10), (i32::MAX, i32::MAX)]
+        for (first, last) in
+            [(0, 0), (2, 2), (9, 12), (1, 1), (4, 6), (5, 10), (i32::MAX, i32::MAX)]
         {
             table.note(&plain(ONE, 1, first, last), 0);
         }
@@ -282,6 +286,9 @@ mod tests {
         assert_eq!(table.find(&ONE, 1, 0, 1_001 + WINDOW_MS), Ok(None));
         table.note(&plain([3; 16], 1, 0, 0), 1_001 + WINDOW_MS);
         assert_eq!(table.len(), 2);
+        // It may begin anew, with any number.
+        table.note(&plain([2; 16], 0, 0, 0), 2_001 + WINDOW_MS);
+        assert_eq!(table.find(&[2; 16], 0, 0, 2_001 + WINDOW_MS), Ok(Some(Done::Plain)));
     }
 
     #[test]

@@ -36,7 +36,12 @@ pub async fn find_and_remove(
 ) -> Result<Modified> {
     let reached = delete_and_show(op, targets, true, outcome).await?;
     let existing = reached.matched > 0;
-    Ok(Modified { existing, modified: reached.changed, value: reached.shown, ..Modified::default() })
+    Ok(Modified {
+        existing,
+        modified: reached.changed,
+        value: reached.shown,
+        ..Modified::default()
+    })
 }
 
 /// Updates the first target, or inserts. `want_new`: the document as it is afterwards.

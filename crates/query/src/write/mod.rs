@@ -18,8 +18,8 @@ use crate::exec::{PlanExecutor, Totals};
 use crate::namespaces::{Named, Namespaces, definer};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_catalog::{Collection, Namespace};
-use numbered::Numbered;
 use kauri_storage::{CommitTicket, Durability, Operation};
+use numbered::Numbered;
 use std::sync::Arc;
 
 /// What a write leaves out that it else does with a document before it is stored.

@@ -216,8 +216,9 @@ async fn run_statement(
         Kind::Update(statement) => {
             let bypass = request.bypass;
             let (statement, once) = (statement.as_doc(), (retries, at));
-            update::run_statement(invocation, ns, variables, bypass, statement, once, outcome).await.map(
-                |updated| {
+            update::run_statement(invocation, ns, variables, bypass, statement, once, outcome)
+                .await
+                .map(|updated| {
                     done.matched += updated.matched as i32;
                     done.modified += updated.modified as i32;
                     done.upserted += i32::from(updated.upserted.is_some());
@@ -230,8 +231,7 @@ async fn run_statement(
                             w.document("upserted").put_value("_id", id);
                         }
                     })
-                },
-            )
+                })
         }
     };
     match result {
