@@ -249,8 +249,12 @@ fn a_configuration_follows_another_one() {
     // Four voters with three writable ones still have the default w: 1.
     assert_eq!(check(false, &|new| add(new, 1)), Ok(()));
     let drop_arbiter = |new: &mut SetConfig| drop(new.members.remove(2));
-    assert_eq!(check(false, &drop_arbiter), Err(103), "another default write concern");
-    assert_eq!(check(true, &drop_arbiter), Ok(()));
+    let mut new = SetConfig { version: 8, ..old.clone() };
+    assert_eq!(new.check_default_of(&old), Ok(()));
+    drop_arbiter(&mut new);
+    assert_eq!(new.check_successor(&old, false), Ok(()));
+    let refused = new.check_default_of(&old).map_err(|error| error.code().number());
+    assert_eq!(refused, Err(103), "another default write concern");
 }
 
 #[test]

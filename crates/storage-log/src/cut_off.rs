@@ -26,13 +26,15 @@ impl Core {
         let opening = self.segments.begin_opening();
         let unused = self.leave_segments(&mut cleaner)?;
         let syncing = self.flushing.lock_syncing();
-        self.drain("commit.drain")?;
+        self.drain("truncate.drain")?;
         let mut horizon = self.durability.horizon(self.segments.initialised());
         horizon.seq = seq;
         horizon.streams[Stream::User as usize] = end;
         let epoch_next = self.segments.epoch_next();
         let cut = Cut { epoch_next, seq, streams: horizon.streams };
-        self.directory.note_cut(cut, horizon, epoch_next)?;
+        let noted = self.directory.note_cut(cut, horizon, epoch_next);
+        // It may have happened or not.
+        noted.map_err(|error| self.fail("cutting off the log", error))?;
         let is_applied = self.visible().0 > seq;
         if is_applied {
             self.acks.end("the end of the replicated log was cut off; the next start forgets it");

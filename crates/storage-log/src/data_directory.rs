@@ -91,7 +91,7 @@ impl DataDirectory {
         cuts.push(cut);
         let new = Meta { cuts, horizon, epoch_next, clean: false, ..meta.clone() };
         self.directory
-            .replace_file(META_FILE, &new.encode(), "close.meta")
+            .replace_file(META_FILE, &new.encode(), "truncate.meta")
             .map_err(crate::io_error)?;
         *meta = new;
         Ok(())

@@ -22,7 +22,11 @@ impl Core {
         }
         let mut records = Vec::new();
         let mut bytes = 0;
-        for (segment, epoch) in self.user_segments(frame.start.epoch, frame.epoch) {
+        let segments = match frame.start.epoch == frame.epoch {
+            true => vec![(frame.at.segment, frame.epoch)],
+            false => self.user_segments(frame.start.epoch, frame.epoch),
+        };
+        for (segment, epoch) in segments {
             // A segment that a recovery has cut has no end record.
             let end = match self.segments.get(segment).end() {
                 _ if epoch == frame.epoch => frame.end,
@@ -35,9 +39,8 @@ impl Core {
             if !self.cache.is_direct() {
                 reader = reader.with_memory(&self.cache, segment);
             }
-            if epoch == frame.start.epoch {
-                reader.seek(frame.start.offset.max(SEGMENT_HEADER_BYTES));
-            }
+            let start = if epoch == frame.start.epoch { frame.start.offset } else { 0 };
+            reader.seek_range(start.max(SEGMENT_HEADER_BYTES), end);
             loop {
                 let record = match reader.next().map_err(crate::io_error)? {
                     Next::Finished => break,

@@ -407,7 +407,8 @@ impl<'m> RecordReader<'m> {
     fn fill(&mut self, offset: u32, len: u32) -> Result<()> {
         const ALIGN: u32 = DIRECT_ALIGN as u32;
         if let Some(memory) = &mut self.memory {
-            let wanted = len.max(self.chunk).min(self.limit - offset);
+            let ahead = self.end.saturating_sub(offset).min(self.chunk);
+            let wanted = len.max(ahead).min(self.limit - offset);
             if memory.copy(offset, len, wanted, &mut self.buffer)? {
                 self.buffer_start = offset;
                 return Ok(());

@@ -174,14 +174,18 @@ impl SetConfig {
         self.check_members_of(old)?;
         if !force {
             self.check_voters_of(old)?;
-            if self.default_is_majority() != old.default_is_majority() {
-                bail!(
-                    NewReplicaSetConfigurationIncompatible,
-                    "Reconfig attempted to install a config that would change the implicit default write concern. \
-                     Use the setDefaultRWConcern command to set a cluster-wide write concern and try the reconfig \
-                     again."
-                );
-            }
+        }
+        Ok(())
+    }
+
+    /// Fails if the write concern of a write that names none would change. For a set that has stored none.
+    pub fn check_default_of(&self, old: &SetConfig) -> Result<()> {
+        if self.default_is_majority() != old.default_is_majority() {
+            bail!(
+                NewReplicaSetConfigurationIncompatible,
+                "Reconfig attempted to install a config that would change the implicit default write concern. Use \
+                 the setDefaultRWConcern command to set a cluster-wide write concern and try the reconfig again."
+            );
         }
         Ok(())
     }

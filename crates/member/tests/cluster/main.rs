@@ -12,7 +12,7 @@ use kauri_testkit::seeds::{each_seed, seeds};
 use std::sync::Mutex;
 
 /// Seeds of a run in `make test`.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 1_000;
 
 #[test]
 fn sets_keep_their_promises_under_faults() {

@@ -223,7 +223,7 @@ impl Core {
         }
         match self.head.tell(&self.surroundings(false))? {
             Some(horizon) => {
-                self.sync_all("commit.drain")?;
+                self.sync_all("clean.told.drain")?;
                 self.durability.note_told(&horizon);
             }
             None => match self.open_output(cleaner, Stream::Cleaner) {

@@ -29,7 +29,9 @@ impl Core {
     ) -> Result<Option<LogPosition>, StorageError> {
         self.check_alive()?;
         let applying = self.frames.lock_applying();
-        let Some(frame) = self.frames.next_committed() else { return Ok(None) };
+        // A leader has applied its own.
+        let next = self.frames.next_committed().filter(|_| self.head.follows());
+        let Some(frame) = next else { return Ok(None) };
         if let Err(error) = self.apply_frame_at(&frame, units) {
             self.fail("applying a frame of the replicated log", &error);
             return Err(error);

@@ -2,6 +2,7 @@
 //! The sites are not listed; they are those that the runs reach.
 
 use crate::crash_target::{SEGMENT, Target, of_headers};
+use crate::followers::{crashes, gates};
 use kauri_bson::{DocBuf, Value};
 use kauri_conformance::inspect::Reader;
 use kauri_conformance::table::{Table, doc};
@@ -482,7 +483,10 @@ fn is_label(text: &str) -> bool {
 
 /// The campaign that detects a site which other campaigns reach without detecting it. The table only saves
 /// their time.
-const LIKELY: [(&str, &str); 27] = [
+const LIKELY: [(&str, &str); 30] = [
+    ("clean.told.drain", "moved"),
+    ("truncate.drain", "followers"),
+    ("truncate.meta/directory", "followers"),
     ("clean.copy.fence", "deaths, memory"),
     ("clean.moved.drain", "shutdown"),
     ("clean.moved.lines", "memory"),
@@ -553,6 +557,8 @@ fn disabling_any_safeguard_fails_a_test() {
         summary_bits(),
         marks("marks", EmulatorConfig::default()),
         marks("marks, asked for", asked),
+        Campaign { name: "followers", run: Box::new(crashes::sites) },
+        Campaign { name: "moved", run: Box::new(gates::sites) },
     ];
     let sites = missed_by(&campaigns, &LIKELY);
     for label in labels_in_source() {

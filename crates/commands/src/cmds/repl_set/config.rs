@@ -5,6 +5,7 @@ use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use crate::server::Server;
+use crate::set::defaults::{self, Defaults};
 use kauri_base::log::{self, Attr};
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::Doc;
@@ -145,6 +146,12 @@ fn reconfigure<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             );
         }
         let config = next_config(server, member, (&view, old), given, force)?;
+        if !force {
+            let stored = defaults::stored(&mut invocation.op, &server.catalog).await?;
+            if Defaults::of(stored).write.is_none() {
+                config.check_default_of(old)?;
+            }
+        }
         let attr = kauri_bson::log_doc(Attr::new(), "config", config.to_doc().as_doc());
         let attr = attr.json("force", force.to_string());
         log::info("REPL", 21352, "-", "replSetReconfig: configuration accepted", attr);

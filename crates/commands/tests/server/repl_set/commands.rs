@@ -130,6 +130,22 @@ fn a_reconfiguration_follows_the_one_in_force() {
 }
 
 #[test]
+fn an_arbiter_that_changes_the_default_write_concern_needs_one() {
+    let rig = Rig::acknowledging(2);
+    let admin = rig.client.admin();
+    let arbiter = doc! { "_id" => 2, "host" => "c:1", "arbiterOnly" => true };
+    let members =
+        [(0, "test:1"), (1, "other1:1")].map(|(id, host)| doc! { "_id" => id, "host" => host });
+    let members = Value::array(members.iter().chain([&arbiter]).map(Value::from));
+    let given = doc! { "_id" => "rs0", "version" => 2, "members" => members };
+    let (code, message) = refusal(&admin, doc! { "replSetReconfig" => &given });
+    assert!(code == 103 && message.contains("setDefaultRWConcern"), "{code} {message}");
+    admin.ok(doc! { "setDefaultRWConcern" => 1, "defaultWriteConcern" => doc! { "w" => 1 } });
+    let (request, _) = rig.asks(doc! { "replSetReconfig" => given });
+    assert!(matches!(request, Request::Reconfigure { force: false, .. }), "{request:?}");
+}
+
+#[test]
 fn the_configuration_and_its_commitment_are_told() {
     let rig = Rig::primary(3);
     let admin = rig.client.admin();

@@ -39,7 +39,7 @@ fn what_is_applied_is_the_leaders_state_at_every_frame() {
             follower.append(copied).expect("append");
             assert!(follower.state() == before, "frame {index} is seen before it is applied");
             assert_eq!(follower.apply(), None, "it is not committed");
-            assert_eq!(&follower.read(*index), copied);
+            assert_eq!(follower.read(*index), **copied);
             if leader.below(2) == 0 {
                 continue;
             }
@@ -47,7 +47,7 @@ fn what_is_applied_is_the_leaders_state_at_every_frame() {
             while let Some(index) = follower.apply() {
                 applied += 1;
                 assert_eq!(index, applied);
-                follower.check(&leader.history.states[&index], &format!("frame {index}"));
+                follower.check(&leader.history.state(index), &format!("frame {index}"));
             }
         }
         assert!(applied > BASE.index + 40);
@@ -91,9 +91,7 @@ fn a_restart_applies_what_is_committed_and_goes_on() {
             if restarts % 2 == 0 {
                 assert_eq!(applied, committed, "a clean shutdown tells all that is committed");
             }
-            if let Some(state) = leader.history.states.get(&applied) {
-                follower.check(state, &format!("restart {restarts}"));
-            }
+            follower.check(&leader.history.state(applied), &format!("restart {restarts}"));
         }
     }
     assert!(restarts > 4);
@@ -127,7 +125,8 @@ fn a_follower_takes_over_and_the_leader_follows() {
 fn what_does_not_fit_is_refused() {
     let leader = written(11, 8);
     let follower = Member::new(emulator());
-    let frames: Vec<_> = leader.history.frames.values().cloned().collect();
+    let frames: Vec<super::Copied> =
+        leader.history.frames.values().map(|copied| (**copied).clone()).collect();
     let refused = |copied: &super::Copied| {
         let error = follower.append(copied).expect_err("it is taken");
         assert_eq!(follower.log().frames().last.index, follower.log().applied().index.max(100));

@@ -2,7 +2,11 @@
 //! the state at each, to which members are compared.
 
 mod copies;
-mod crashes;
+pub mod crashes;
+mod cuts;
+mod fence;
+pub mod gates;
+mod run;
 
 use crate::common::{bounded, dynamic, open};
 use kauri_base::clock::SeededRandom;
@@ -35,16 +39,21 @@ pub type State = BTreeMap<CollectionId, BTreeMap<RecordId, (CommitSeq, Vec<u8>)>
 
 pub type Copied = (Frame, Vec<FrameRecord>);
 
-/// What a member should have at each index.
+/// What a member should have at each index. Clones are cheap.
 #[derive(Clone, Default)]
 pub struct History {
-    pub frames: BTreeMap<u64, Copied>,
-    pub states: BTreeMap<u64, State>,
+    pub frames: BTreeMap<u64, Arc<Copied>>,
+    pub states: BTreeMap<u64, Arc<State>>,
 }
 
 impl History {
     pub fn last(&self) -> LogPosition {
-        self.frames.values().next_back().map_or(BASE, |(frame, _)| frame.position)
+        self.frames.values().next_back().map_or(BASE, |copied| copied.0.position)
+    }
+
+    /// The state at this index.
+    pub fn state(&self, index: u64) -> Arc<State> {
+        self.states.get(&index).cloned().unwrap_or_default()
     }
 
     /// Without what is behind this index.
@@ -140,7 +149,7 @@ impl Member {
         }
         self.log().commit_frames(history.last().index);
         while let Some(index) = self.apply() {
-            self.check(&history.states[&index], &format!("{when}, frame {index}"));
+            self.check(&history.state(index), &format!("{when}, frame {index}"));
         }
         assert_eq!(self.log().applied(), history.last(), "{when}");
     }
@@ -198,18 +207,15 @@ pub struct Leader {
     pub member: Member,
     pub history: History,
     pub random: SeededRandom,
-    next_collection: u32,
     unique: i64,
 }
 
 impl Leader {
     pub fn new(member: Member, history: History, seed: u64) -> Leader {
         member.lead();
-        let next_collection = member.engine.stores().last().map_or(10, |id| id.0 + 1);
         let random = SeededRandom::new(seed);
-        // Collections and keys of other leaders are not used again.
-        let (next_collection, unique) = (next_collection.max(10), (seed as i64 % 1000) << 20);
-        Leader { member, history, random, next_collection, unique }
+        // Keys of other leaders are not used again.
+        Leader { member, history, random, unique: (seed as i64 % 1000) << 20 }
     }
 
     pub fn below(&self, n: u64) -> u64 {
@@ -224,8 +230,8 @@ impl Leader {
         doc(self.below(9) as i64, self.unique - back, &"x".repeat(len as usize))
     }
 
-    /// A unit of some kind.
-    pub fn write(&mut self) {
+    /// A unit of some kind. Answers whether it was taken.
+    pub fn write(&mut self) -> bool {
         let stores = self.member.engine.stores();
         let mut unit = WriteUnit::new();
         let engine = &self.member.engine.clone();
@@ -246,14 +252,16 @@ impl Leader {
             }
         }
         match engine.commit(&mut unit) {
-            Ok(_) | Err(StorageError::DuplicateKey { .. } | StorageError::OutOfDiskSpace) => {}
+            Ok(_) => true,
+            Err(StorageError::DuplicateKey { .. } | StorageError::OutOfDiskSpace) => false,
             Err(error) => panic!("{error:?}"),
         }
     }
 
     fn create(&mut self, unit: &mut WriteUnit<'static>) {
-        let table = table(&self.member.engine, CollectionId(self.next_collection));
-        self.next_collection += 1;
+        // None that was there before.
+        let last = self.member.engine.newest().expect("a ticket").seq.0 as u32;
+        let table = table(&self.member.engine, CollectionId(10 + last));
         table.create_in(unit);
         let new = self.document();
         table.insert_in(unit, &new);
@@ -295,8 +303,8 @@ impl Leader {
         let (frame, _) = closed.expect("closing a frame");
         let (found, records) = self.member.read(position.index);
         assert_eq!(found, frame);
-        self.history.frames.insert(position.index, (frame, records));
-        self.history.states.insert(position.index, self.member.state());
+        self.history.frames.insert(position.index, Arc::new((frame, records)));
+        self.history.states.insert(position.index, Arc::new(self.member.state()));
         position.index
     }
 }
