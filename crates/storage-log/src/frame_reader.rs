@@ -83,7 +83,7 @@ impl Core {
         if !self.cache.is_direct() {
             reader = reader.with_memory(&self.cache, segment);
         }
-        reader.seek(offset);
+        reader.seek_range(offset, frame.end);
         let Next::Record(record) = reader.next().map_err(crate::io_error)? else {
             return Err(damaged(frame.at));
         };
