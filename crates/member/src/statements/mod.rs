@@ -211,3 +211,38 @@ impl Committer for SetCommitter {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_attempts_of_a_session_do_not_commit_at_the_same_time() {
+        let statements = Statements::default();
+        let write = |session, number, statement| NumberedWrite {
+            session: [session; 16],
+            number,
+            statements: vec![(statement, Vec::new())],
+        };
+        let enters = |write: &NumberedWrite| statements.enter(write, 0).map(drop);
+        let look = |statement| statements.look(&[1; 16], 5, statement, 0);
+        let first = statements.enter(&write(1, 5, 0), 0);
+        assert!(first.is_ok());
+        for statement in [0, 1] {
+            assert_eq!(enters(&write(1, 5, statement)), Err(StorageError::WriteConflict));
+            assert_eq!(look(statement), Ok(Known::Busy));
+        }
+        assert_eq!(enters(&write(5, 5, 0)), Ok(()), "a session of the same part of the table");
+        drop(first);
+        assert_eq!((look(0), enters(&write(1, 5, 0))), (Ok(Known::New), Ok(())));
+        let executed = Executed::of(&write(1, 5, 0), 0);
+        let mut data = Vec::new();
+        executed.encode(&mut data);
+        statements.learn(&data, 0, 0);
+        assert_eq!(look(0), Ok(Known::Done(Done::Plain)));
+        assert_eq!(enters(&write(1, 5, 0)), Err(StorageError::Executed));
+        assert_eq!(statements.begin([1; 16], 6, 0), Ok(()));
+        assert_eq!(statements.begin([1; 16], 5, 0), Err(6));
+        assert_eq!(enters(&write(1, 5, 1)), Err(StorageError::OldNumber(6)));
+    }
+}
