@@ -546,7 +546,7 @@ fn names_profile(ns: &str) -> bool {
 
 /// Runs the command, and ends within its account what has begun there.
 async fn run_whole(invocation: &mut Invocation<'_>, command: &'static Command) -> Result<()> {
-    let was_primary = set::reads::begin(invocation).await?;
+    let term = set::reads::begin(invocation).await?;
     let mut result = run_or_replan(invocation, command).await;
     if result.is_err() && invocation.op.check_for_interrupt().is_ok() {
         // The reason may be something that another has written.
@@ -554,7 +554,7 @@ async fn run_whole(invocation: &mut Invocation<'_>, command: &'static Command) -
     }
     invocation.op.scope().close();
     if result.is_ok() {
-        result = set::reads::end(invocation, was_primary).await;
+        result = set::reads::end(invocation, term).await;
     }
     if let Some(plan) = invocation.figures.plan.take() {
         invocation.server.counters.count_plan(&plan);

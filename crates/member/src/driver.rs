@@ -25,13 +25,14 @@ use crate::view::{MemberState, PeerStatus, Place, Progress, View};
 use kauri_base::log::{self, Attr};
 use kauri_base::{Clock, CommitSeq, Error, ErrorCode, OpTime, RandomSource, Result, Timestamp};
 use kauri_medium::Directory;
+use kauri_replication::codec::Kind;
 use kauri_replication::consensus::Acknowledge;
 use kauri_replication::{Config, Consensus, Entry, Payload, Role};
 use kauri_storage::{
     AppliedChange, AppliedUnits, LogPosition, ReplicatedLog, StorageEngine, StorageError,
 };
 use kauri_transport::{WorkerHandle, monotonic_ns};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -107,6 +108,13 @@ pub struct Driver {
     frozen_until_ns: u64,
     /// Wants the leader to hand over.
     wants_to_lead: bool,
+    /// Voters that have lost their logs, as they say: they are to follow only until they have it again.
+    wiped: BTreeSet<u64>,
+    /// While this member is in no set: the link with the member that has invited it.
+    inviter: Option<Peer>,
+    /// Messages that come in parts.
+    arriving: message::Parts,
+    has_told_of_malformed: bool,
     /// Reconfigurations that are proposed: index, term.
     proposed: VecDeque<(u64, u64, Asker)>,
     reads: BTreeMap<u64, (Asker, Option<u64>)>,
@@ -114,6 +122,8 @@ pub struct Driver {
     reaching: Vec<(u64, Asker)>,
     stepping_down: Option<requests::StepDown>,
     applied: Option<Known>,
+    /// The commit sequence before the set's first entry.
+    base_seq: u64,
     /// The last entry that consensus has given out as committed.
     given: u64,
     last_proposal_ns: u64,
@@ -154,12 +164,17 @@ impl Driver {
             elected: None,
             frozen_until_ns: 0,
             wants_to_lead: false,
+            wiped: BTreeSet::new(),
+            inviter: None,
+            arriving: message::Parts::default(),
+            has_told_of_malformed: false,
             proposed: VecDeque::new(),
             reads: BTreeMap::new(),
             next_read: 1,
             reaching: Vec::new(),
             stepping_down: None,
             applied: None,
+            base_seq: 0,
             given: 0,
             last_proposal_ns: 0,
             tick_ns: monotonic_ns(),
@@ -200,6 +215,8 @@ impl Driver {
             );
             return Err(Error::new(ErrorCode::InvalidReplicaSetConfig, message));
         }
+        // The engine's mark is newer, where term and vote have not changed for long.
+        stored.state.commit = stored.state.commit.max(self.log()?.committed());
         let run = self.parts.host.machine_run();
         let lost_power = std::mem::replace(&mut stored.machine_run, run.clone()) != run;
         self.number = stored.number;
@@ -209,6 +226,12 @@ impl Driver {
         let applied = self.log()?.applied().index;
         self.applied = log.known(applied);
         self.read_statements(&log)?;
+        let first = log.body(kauri_replication::Log::first(&log));
+        self.base_seq = match first {
+            Some((frame, _)) if frame.position.index == BASE.index + 1 => frame.first.0 - 1,
+            Some(_) => 0,
+            None => self.parts.engine.visible().0,
+        };
         let consensus = Consensus::start(
             consensus_config(&config, self.number),
             log,
@@ -223,21 +246,24 @@ impl Driver {
         self.role = consensus.role();
         self.consensus = Some(consensus);
         self.set_config(config);
+        self.set_frozen();
         Ok(())
     }
 
     fn set_config(&mut self, config: SetConfig) {
         let own = self.number;
+        let membership = self.consensus.as_ref().map(Consensus::membership);
         self.peers.retain(|number, state| {
-            let is_it = |of: &crate::config::MemberConfig| {
-                of.number() == *number && of.host == state.peer.host
-            };
-            config.members.iter().any(is_it)
+            match config.members.iter().find(|of| of.number() == *number) {
+                Some(of) => of.host == state.peer.host,
+                // It has to agree to leave.
+                None => membership.is_some_and(|of| of.contains(*number)),
+            }
         });
         for of in config.members.iter().filter(|of| of.number() != own) {
             let Parts { worker, dial, engine, .. } = &self.parts;
             self.peers.entry(of.number()).or_insert_with(|| PeerState {
-                peer: Peer::open(worker, dial.clone(), engine.clone(), &of.host),
+                peer: Peer::open(worker, dial.clone(), engine.clone(), (own, &of.host)),
                 status: Status { state: MemberState::Unknown, ..Status::default() },
                 heard_ns: 0,
                 heard_ms: 0,
@@ -256,12 +282,15 @@ impl Driver {
     /// Runs until the member ends or has to begin again.
     pub async fn run(mut self) {
         while !self.is_over {
+            if self.has_to_apply() {
+                kauri_transport::yield_now().await;
+            }
             let mut tick = self.parts.worker.sleep_until_ns(self.next_ns());
             let arrived = poll_fn(|cx| {
                 if let Some(arrived) = self.parts.member.take_arrived(cx.waker()) {
                     return Poll::Ready(Some(arrived));
                 }
-                if self.poll_durable(cx) {
+                if self.poll_durable(cx) || self.has_to_apply() {
                     return Poll::Ready(None);
                 }
                 Pin::new(&mut tick).poll(cx).map(|()| None)
@@ -269,10 +298,6 @@ impl Driver {
             .await;
             self.turn_or_end(arrived.map(|(arrived, _)| arrived));
             self.parts.worker.want_tick_end();
-            while self.has_to_apply() && !self.is_over {
-                kauri_transport::yield_now().await;
-                self.turn_or_end(None);
-            }
         }
     }
 
@@ -310,7 +335,10 @@ impl Driver {
             self.try_again();
         }
         if let Some(consensus) = &mut self.consensus {
-            consensus.log_for_sync().set_clock(self.parts.clock.unix_ms());
+            let Timestamp { seconds, increment } = self.parts.member.cluster_time();
+            let log = consensus.log_for_sync();
+            log.set_clock(self.parts.clock.unix_ms());
+            log.advance_time(u64::from(seconds) << 32 | u64::from(increment));
         }
         let arrived = arrived.unwrap_or_default();
         for bytes in arrived.messages {
@@ -320,6 +348,9 @@ impl Driver {
             self.take_request(request, asker);
         }
         self.pass_time(now_ns);
+        self.leave_before_the_end();
+        // Entries that were proposed come before the next frame.
+        self.pump();
         self.close_frames();
         self.pump();
         self.after(now_ns);
@@ -331,9 +362,24 @@ impl Driver {
             Ok(Message::Consensus(envelope, bodies)) => self.step(envelope, bodies),
             Ok(Message::Status(status)) => self.take_status(status),
             Ok(Message::Invitation(invitation)) => self.take_invitation(invitation),
+            Ok(Message::Part(part)) => {
+                let whole = match self.peers.contains_key(&part.from) {
+                    true => self.arriving.take(part),
+                    false => None,
+                };
+                if let Some(Ok(Message::Consensus(envelope, bodies))) =
+                    whole.map(|whole| message::decode(&whole))
+                {
+                    self.step(envelope, bodies);
+                }
+            }
             Err(message::Malformed) => {
-                let message = "Dropped a message that is not one of a member";
-                log::warning("REPL", 6_400_001, "member", message, Attr::new());
+                // Anybody can send them: one line tells enough.
+                if !std::mem::replace(&mut self.has_told_of_malformed, true) {
+                    let message =
+                        "Dropped a message that is not one of a member, and will drop others";
+                    log::warning("REPL", 6_400_001, "member", message, Attr::new());
+                }
             }
         }
     }
@@ -343,7 +389,14 @@ impl Driver {
         envelope: kauri_replication::codec::Envelope,
         bodies: Vec<crate::entry_log::Body>,
     ) {
+        let is_joining = self.is_joining();
         let Some(consensus) = &mut self.consensus else { return };
+        let elects = envelope.message.as_ref().is_some_and(|message| {
+            matches!(message.kind, Kind::Vote | Kind::PreVote | Kind::TakeOver)
+        });
+        if is_joining && elects {
+            return;
+        }
         consensus.log_for_sync().offer(bodies);
         // A refusal is the sender's fault, or harmless.
         let _ = consensus.step(envelope);
@@ -360,11 +413,11 @@ impl Driver {
         }
         self.tick_ns = if due > LATE_TICKS_MAX { now_ns } else { self.tick_ns + due * TICK_NS };
         self.watch_leader();
+        if self.frozen_until_ns > 0 && now_ns >= self.frozen_until_ns {
+            self.frozen_until_ns = 0;
+        }
+        self.set_frozen();
         if let Some(consensus) = &mut self.consensus {
-            if self.frozen_until_ns > 0 && now_ns >= self.frozen_until_ns {
-                self.frozen_until_ns = 0;
-                consensus.set_frozen(false);
-            }
             for _ in 0..due.min(LATE_TICKS_MAX) {
                 consensus.tick();
             }
@@ -381,6 +434,11 @@ impl Driver {
         let term = consensus.term();
         if let Some(frame) = consensus.log_for_sync().close(term) {
             self.last_proposal_ns = monotonic_ns();
+            let log = consensus.log();
+            if let Some(of) = log.last_known() {
+                let seq = CommitSeq(of.seq);
+                self.parts.member.set_times(seq, of.time, log.next_time());
+            }
             if let Err(error) = consensus.propose(frame) {
                 // The frame is in the log, and consensus does not know.
                 self.stand_still(&format!("a frame was not proposed: {error}"));
@@ -409,6 +467,9 @@ impl Driver {
             }
             for entry in &output.committed {
                 self.take_committed(entry);
+            }
+            if !output.committed.is_empty() && !self.is_open {
+                self.tell_committed();
             }
             for (number, index) in output.reads {
                 if let Some(read) = self.reads.get_mut(&number) {
@@ -500,10 +561,13 @@ impl Driver {
                 Err(_) => return,
             };
             let learnt = applied.and_then(|applied| {
-                applied.map(|position| self.learn_statements(position.index)).transpose()
+                let learn = |position: LogPosition| {
+                    self.learn_statements(position.index).map(|()| position)
+                };
+                applied.map(learn).transpose()
             });
             match learnt {
-                Ok(Some(())) => {}
+                Ok(Some(position)) => self.note_applied(position.index),
                 Ok(None) => break,
                 Err(error) => {
                     self.is_over = true;
@@ -512,11 +576,34 @@ impl Driver {
             }
         }
         let Ok(index) = self.log().map(|log| log.applied().index) else { return };
-        let Some(consensus) = &mut self.consensus else { return };
         if self.applied.as_ref().is_none_or(|known| known.entry.index < index) {
-            self.applied = consensus.log().known(index);
+            self.note_applied(index);
         }
-        consensus.applied(index.min(self.given));
+        if let Some(consensus) = &mut self.consensus {
+            consensus.applied(index.min(self.given));
+        }
+    }
+
+    /// Readers see everything up to this entry. Its time is told before the next one is applied.
+    fn note_applied(&mut self, index: u64) {
+        let Some(consensus) = &self.consensus else { return };
+        if let Some(known) = consensus.log().known(index) {
+            if !self.is_open {
+                let (seq, time) = (CommitSeq(known.seq), known.time);
+                self.parts.member.set_times(seq, time, time + 1);
+            }
+            self.applied = Some(known);
+        }
+    }
+
+    /// Readers of a member that follows may be told of what is committed.
+    fn tell_committed(&self) {
+        let Some(consensus) = &self.consensus else { return };
+        let seq = consensus.log().known(self.given).map_or(0, |known| known.seq);
+        self.parts.member.acks().reach(|concern| match concern {
+            Concern::Committed | Concern::Majority => seq,
+            Concern::Members { .. } | Concern::Tagged { .. } => 0,
+        });
     }
 }
 

@@ -236,6 +236,11 @@ impl EngineLog {
         }
     }
 
+    /// The last entry, also one that is closed and not proposed yet.
+    pub fn last_known(&self) -> Option<&Known> {
+        self.known.back()
+    }
+
     /// What is known of an entry. Reads older ones from the log.
     pub fn known(&self, index: u64) -> Option<Known> {
         let first = self.known.front().map_or(u64::MAX, |first| first.entry.index);
@@ -253,18 +258,34 @@ impl EngineLog {
     fn append_entry(&mut self, entry: &Entry) -> Option<()> {
         let last = self.frames()?.frames().last;
         if entry.index <= last.index {
-            if self.term(entry.index) == Some(entry.term) {
+            let known = self.known(entry.index).map(|known| known.entry);
+            if known.as_ref() == Some(entry) {
                 self.last = self.last.max(entry.index);
                 let ticket = self.closed.remove(&entry.index);
                 self.written(entry.index, ticket);
                 return Some(());
             }
+            if known.is_some_and(|known| known.term == entry.term) {
+                let why = format!("entry {} of term {} is another one", entry.index, entry.term);
+                self.failure = Some(Failure::Engine(StorageError::OutOfOrder));
+                kauri_base::log::warning(
+                    "REPL",
+                    6_400_009,
+                    "member",
+                    "The log has another entry in this place",
+                    kauri_base::log::Attr::new().str("error", why),
+                );
+                return None;
+            }
+            self.frames()?.follow();
             self.cut_off(entry.index - 1)?;
         }
         let position = LogPosition { term: entry.term, index: entry.index };
         let offered = self.offered.remove(&entry.index);
         let (frame, ticket) = match offered.filter(|(frame, _)| frame.position == position) {
             Some((frame, records)) => {
+                // Another member leads: this one may not have noticed yet.
+                self.frames()?.follow();
                 let mut appended = self.frames()?.append_frame(&frame, &records);
                 if appended.as_ref().err() == Some(&StorageError::OutOfOrder) {
                     // There are units of this member without a frame, from when it led.

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Bytes of messages of other members that wait for the driver, at most: the largest two.
 const INBOX_BYTES_MAX: usize = 96 << 20;
+/// Bytes that a message takes besides its own.
+const MESSAGE_OVERHEAD_BYTES: usize = 64;
 /// Requests that wait for the driver, at most.
 const REQUESTS_MAX: usize = 1000;
 
@@ -282,10 +284,11 @@ impl Member {
     /// A message of another member. Dropped if too much waits: members repeat what matters.
     pub fn receive(&self, message: &[u8]) {
         let mut inbox = lock(&self.inbox);
-        if inbox.bytes + message.len() > INBOX_BYTES_MAX {
+        let bytes = message.len() + MESSAGE_OVERHEAD_BYTES;
+        if inbox.bytes + bytes > INBOX_BYTES_MAX {
             return;
         }
-        inbox.bytes += message.len();
+        inbox.bytes += bytes;
         inbox.arrived.messages.push_back(message.to_vec());
         wake(inbox);
     }

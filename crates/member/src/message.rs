@@ -4,10 +4,11 @@
 //!
 //! - *Consensus*: length (4) and bytes of an envelope (`kauri_replication::codec`), then the bodies of its entries, in
 //!   order. A body is the frame's fields, its data, and the records of its units.
+//! - *Part*: of a message that is longer than a command can be ([`split`], [`Parts`]).
 //! - *Status*: a BSON document ([`Status`]).
 //! - *Invitation*: a BSON document ([`Invitation`]): a member that is in no set becomes part of one.
 //!
-//! Invariants: what [`decode`] accepts needs no more memory than its bytes, twice. Bodies are of the envelope's entries.
+//! Invariants: what [`decode`] accepts needs no more memory than a few times its bytes. Bodies are of the envelope's entries.
 
 use crate::entry_log::Body;
 use crate::view::{MemberState, Place};
@@ -15,10 +16,16 @@ use kauri_base::{CommitSeq, OpTime, Timestamp};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
 use kauri_replication::codec::{self, Envelope};
 use kauri_storage::{Frame, FrameRecord, LogPosition};
+use std::collections::BTreeMap;
 
 const KIND_CONSENSUS: u8 = 1;
 const KIND_STATUS: u8 = 2;
 const KIND_INVITATION: u8 = 3;
+const KIND_PART: u8 = 4;
+/// Bytes of a part at most.
+const PART_BYTES: usize = 16 << 20;
+/// Bytes of a message in parts at most: above that of the largest unit.
+const WHOLE_BYTES_MAX: u64 = 320 << 20;
 const CRC_BYTES: usize = 4;
 
 /// A message.
@@ -30,6 +37,61 @@ pub enum Message {
     Status(Status),
     /// To be part of a set.
     Invitation(Invitation),
+    /// A part of a message.
+    Part(Part),
+}
+
+/// A part of a message.
+#[derive(Debug)]
+pub struct Part {
+    /// The sender.
+    pub from: u64,
+    /// Bytes of the whole message.
+    pub total: u64,
+    /// Where the part begins in it.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A message as it is, or in parts if it is long.
+pub fn split(from: u64, message: Vec<u8>) -> Vec<Vec<u8>> {
+    if message.len() <= PART_BYTES {
+        return vec![message];
+    }
+    let total = message.len() as u64;
+    let parts = message.chunks(PART_BYTES).enumerate().map(|(nth, bytes)| {
+        let mut to = vec![KIND_PART];
+        for number in [from, total, (nth * PART_BYTES) as u64] {
+            to.extend_from_slice(&number.to_le_bytes());
+        }
+        to.extend_from_slice(bytes);
+        sealed(to)
+    });
+    parts.collect()
+}
+
+/// Messages whose parts are arriving, by sender: one of each.
+#[derive(Default)]
+pub struct Parts(BTreeMap<u64, Vec<u8>>);
+
+impl Parts {
+    /// Takes a part. Answers the message with its last one. A part that does not follow ends the message.
+    pub fn take(&mut self, part: Part) -> Option<Vec<u8>> {
+        let mut whole = self.0.remove(&part.from).unwrap_or_default();
+        if part.offset == 0 {
+            whole.clear();
+        }
+        if whole.len() as u64 != part.offset {
+            return None;
+        }
+        whole.extend_from_slice(&part.bytes);
+        if whole.len() as u64 >= part.total {
+            return Some(whole);
+        }
+        self.0.insert(part.from, whole);
+        None
+    }
 }
 
 /// A sign of life, which each member sends to each other one at regular times.
@@ -58,16 +120,22 @@ pub struct Status {
 /// Where a set begins.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Invitation {
-    /// The receiver's number in the set.
+    /// The sender's number in the set.
+    pub from: u64,
+    /// The receiver's.
     pub to: u64,
+    /// Whether the receiver votes. It has lost its log then, and must not begin: it says that it has none.
+    pub votes: bool,
     /// The configuration document.
     pub config: DocBuf,
-    /// The numbers of the members that voted when the set began.
-    pub voters: Vec<u64>,
-    /// The numbers of those that only followed.
-    pub learners: Vec<u64>,
+    /// The number of the member that began the set, and was its only one then.
+    pub origin: u64,
     /// The position before the log's first entry, and its commit sequence.
     pub base: (LogPosition, u64),
+    /// The sender's term, which it leads, and its last entry: until the receiver has that, it elects nobody.
+    pub term: u64,
+    /// See above.
+    pub until: u64,
 }
 
 /// Bytes that are not a message.
@@ -149,16 +217,16 @@ fn put_place(out: &mut DocWriter<'_>, name: &str, place: Place) {
 /// The bytes of an invitation.
 pub fn encode_invitation(invitation: &Invitation) -> Vec<u8> {
     let doc = DocBuf::build(|out| {
+        out.put("from", invitation.from as i64);
         out.put("to", invitation.to as i64);
+        out.put("votes", invitation.votes);
         out.put("config", &invitation.config);
-        for (name, members) in [("voters", &invitation.voters), ("learners", &invitation.learners)]
-        {
-            let mut array = out.array(name);
-            members.iter().for_each(|number| array.push(*number as i64));
-        }
+        out.put("origin", invitation.origin as i64);
         out.put("term", invitation.base.0.term as i64);
         out.put("index", invitation.base.0.index as i64);
         out.put("seq", invitation.base.1 as i64);
+        out.put("leaderTerm", invitation.term as i64);
+        out.put("until", invitation.until as i64);
     });
     sealed([&[KIND_INVITATION], doc.as_doc().as_bytes()].concat())
 }
@@ -176,8 +244,19 @@ pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
         KIND_INVITATION => {
             decode_invitation(document(content)?).map(Message::Invitation).ok_or(Malformed)
         }
+        KIND_PART => decode_part(content).map(Message::Part),
         _ => Err(Malformed),
     }
+}
+
+fn decode_part(content: &[u8]) -> Result<Part, Malformed> {
+    let mut from = Reader(content);
+    let (sender, total, offset) = (from.long()?, from.long()?, from.long()?);
+    let end = offset.checked_add(from.0.len() as u64).ok_or(Malformed)?;
+    if total > WHOLE_BYTES_MAX || end > total || from.0.is_empty() {
+        return Err(Malformed);
+    }
+    Ok(Part { from: sender, total, offset, bytes: from.0.to_vec() })
 }
 
 fn document(bytes: &[u8]) -> Result<Doc<'_>, Malformed> {
@@ -283,23 +362,18 @@ fn decode_status(doc: Doc<'_>) -> Option<Status> {
 
 fn decode_invitation(doc: Doc<'_>) -> Option<Invitation> {
     let Value::Document(config) = doc.value("config") else { return None };
-    let numbers = |name| {
-        let array = doc.value(name);
-        let numbers = array.as_array()?.iter().map(|elem| match elem.value() {
-            Value::Int64(number) if number > 0 => Some(number as u64),
-            _ => None,
-        });
-        numbers.collect::<Option<Vec<u64>>>()
-    };
     Some(Invitation {
-        to: number(doc, "to")?,
+        from: number(doc, "from")?,
+        to: number(doc, "to").filter(|to| *to > 0)?,
+        votes: matches!(doc.value("votes"), Value::Bool(true)),
         config: config.as_doc().to_buf(),
-        voters: numbers("voters")?,
-        learners: numbers("learners")?,
+        origin: number(doc, "origin").filter(|origin| *origin > 0)?,
         base: (
             LogPosition { term: number(doc, "term")?, index: number(doc, "index")? },
             number(doc, "seq")?,
         ),
+        term: number(doc, "leaderTerm")?,
+        until: number(doc, "until")?,
     })
 }
 
@@ -353,14 +427,36 @@ mod tests {
         let status = Status { set: 9, from: 2, echo: (4, 5), ..Status::default() };
         assert!(matches!(decode(&encode_status(&status)), Ok(Message::Status(of)) if of == status));
         let invitation = Invitation {
+            from: 1,
             to: 2,
+            votes: true,
             config: kauri_bson::doc! { "_id" => "rs" },
-            voters: vec![1, 2],
-            learners: vec![3],
+            origin: 3,
             base: (LogPosition { term: 1, index: 1 }, 0),
+            term: 5,
+            until: 70,
         };
         let bytes = encode_invitation(&invitation);
         assert!(matches!(decode(&bytes), Ok(Message::Invitation(of)) if of == invitation));
+    }
+
+    #[test]
+    fn a_long_message_goes_in_parts() {
+        let whole: Vec<u8> = (0..2 * PART_BYTES + 9).map(|at| at as u8).collect();
+        assert_eq!(split(7, whole[..9].to_vec()), [whole[..9].to_vec()]);
+        let parts = split(7, whole.clone());
+        assert_eq!(parts.len(), 3);
+        let part = |bytes: &[u8]| match decode(bytes) {
+            Ok(Message::Part(part)) => part,
+            other => panic!("{other:?}"),
+        };
+        let mut arriving = Parts::default();
+        assert_eq!(arriving.take(part(&parts[1])), None, "its beginning is missing");
+        assert_eq!(arriving.take(part(&parts[0])), None);
+        assert_eq!(arriving.take(part(&parts[2])), None, "its middle is missing");
+        let all: Vec<_> = parts.iter().map(|bytes| arriving.take(part(bytes))).collect();
+        assert_eq!(all, [None, None, Some(whole)]);
+        assert!(arriving.0.is_empty());
     }
 
     #[test]

@@ -22,6 +22,8 @@ use std::time::Duration;
 const QUEUED_MAX: usize = 512;
 /// Bytes of bodies in a message, if it has several.
 const BODIES_BYTES: usize = 4 << 20;
+/// How long the other end may take nothing.
+const SENDING_MAX: Duration = Duration::from_secs(5);
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -75,6 +77,8 @@ struct State {
     letters: VecDeque<Letter>,
     waker: Option<Waker>,
     is_closed: bool,
+    /// The link is to be given up.
+    is_stale: bool,
     /// The last attempt to connect failed, for this reason.
     error: Option<String>,
     /// Links that were lost.
@@ -93,15 +97,16 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Peer {
-    /// A link with the member at `host`, on this worker.
+    /// A link of member `own` with the one at `host`, on this worker.
     pub fn open(
         worker: &WorkerHandle,
         dial: Arc<dyn Dial>,
         engine: Arc<dyn StorageEngine>,
-        host: &str,
+        (own, host): (u64, &str),
     ) -> Peer {
         let peer = Peer { state: Arc::default(), host: host.to_owned() };
         let task = Task {
+            own,
             state: peer.state.clone(),
             worker: worker.clone(),
             dial,
@@ -133,6 +138,11 @@ impl Peer {
         self.post(Letter::Other(bytes));
     }
 
+    /// Nothing is heard of the member: the next message goes by another link.
+    pub fn give_link_up(&self) {
+        lock(&self.state).is_stale = true;
+    }
+
     /// Why there is no connection, if the last attempt failed.
     pub fn error(&self) -> Option<String> {
         lock(&self.state).error.clone()
@@ -156,6 +166,7 @@ impl Drop for Peer {
 }
 
 struct Task {
+    own: u64,
     state: Arc<Mutex<State>>,
     worker: WorkerHandle,
     dial: Arc<dyn Dial>,
@@ -203,7 +214,8 @@ impl Task {
 
     async fn connect(&mut self) -> bool {
         if let Some(link) = &self.link {
-            if !link.is_over() {
+            let is_stale = std::mem::take(&mut lock(&self.state).is_stale);
+            if !link.is_over() && !is_stale {
                 return true;
             }
             self.link = None;
@@ -267,10 +279,19 @@ impl Task {
     }
 
     async fn send(&self, bytes: Vec<u8>) -> bool {
-        match &self.link {
-            Some(link) => link.send(bytes).await,
-            None => false,
+        let Some(link) = &self.link else { return false };
+        for part in message::split(self.own, bytes) {
+            let mut sending = link.send(part);
+            let mut limit = self.worker.sleep(SENDING_MAX);
+            let sent = poll_fn(|cx| match sending.as_mut().poll(cx) {
+                Poll::Ready(sent) => Poll::Ready(sent),
+                Poll::Pending => Pin::new(&mut limit).poll(cx).map(|()| false),
+            });
+            if !sent.await {
+                return false;
+            }
         }
+        true
     }
 }
 

@@ -15,6 +15,10 @@ const FILE: &str = "replica-set.bson";
 pub struct Stored {
     /// This member's number.
     pub number: u64,
+    /// The number of the member that began the set.
+    pub origin: u64,
+    /// Until it has applied this entry the member elects nobody: its view of the membership is an old one.
+    pub until: u64,
     /// The configuration document.
     pub config: DocBuf,
     /// Consensus' state.
@@ -42,6 +46,11 @@ impl StateFile {
         let bytes = doc.as_doc().as_bytes();
         self.0.replace_file(FILE, bytes, "member.state").map_err(|error| failed(&error.to_string()))
     }
+
+    /// Removes it.
+    pub fn remove(&self) -> Result<()> {
+        self.0.remove_file(FILE, "member.state").map_err(|error| failed(&error.to_string()))
+    }
 }
 
 fn failed(why: &str) -> Error {
@@ -51,6 +60,8 @@ fn failed(why: &str) -> Error {
 fn write(stored: &Stored, out: &mut DocWriter<'_>) {
     let state = &stored.state;
     out.put("number", stored.number as i64);
+    out.put("origin", stored.origin as i64);
+    out.put("until", stored.until as i64);
     out.put("term", state.term as i64);
     out.put("vote", state.vote as i64);
     out.put("commit", state.commit as i64);
@@ -93,6 +104,8 @@ fn read(doc: Doc<'_>) -> Option<Stored> {
     let Value::Document(config) = doc.value("config") else { return None };
     Some(Stored {
         number: number(doc, "number")?,
+        origin: number(doc, "origin")?,
+        until: number(doc, "until")?,
         config: config.as_doc().to_buf(),
         machine_run: doc.value("machineRun").as_str()?.to_owned(),
         state: HardState {
@@ -120,6 +133,8 @@ mod tests {
     fn a_state_is_read_as_it_was_written() {
         let stored = Stored {
             number: 3,
+            origin: 1,
+            until: 30,
             config: kauri_bson::doc! { "_id" => "rs", "version" => 2 },
             machine_run: "run".to_owned(),
             state: HardState {

@@ -28,7 +28,10 @@ const CRC_BYTES: usize = 4;
 pub const CONTEXT_BYTES_MAX: usize = 32;
 /// Entries in a message at most.
 pub const ENTRIES_MAX: usize = 4096;
-/// Terms and indexes are below this.
+/// Terms are at most this: an engine's record has 32 bits for one. A member that believes in a greater one could write no
+/// entry any more.
+pub const TERM_MAX: u64 = u32::MAX as u64;
+/// Indexes are below this.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
 const FLAG_LOST_POWER: u8 = 1;
@@ -251,6 +254,10 @@ impl<'a> Reader<'a> {
         self.take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| Malformed)
     }
 
+    fn term(&mut self) -> Result<u64, Malformed> {
+        self.any().and_then(|term| if term <= TERM_MAX { Ok(term) } else { Err(Malformed) })
+    }
+
     fn number(&mut self) -> Result<u64, Malformed> {
         self.any().and_then(|number| if number < NUMBER_MAX { Ok(number) } else { Err(Malformed) })
     }
@@ -274,7 +281,7 @@ pub fn decode(bytes: &[u8]) -> Result<Envelope, Malformed> {
         to: from.number()?,
         from_boot: from.number()?,
         to_boot: from.number()?,
-        term: from.number()?,
+        term: from.term()?,
         last: from.number()?,
         durable: from.number()?,
         durable_commit: from.number()?,
@@ -311,8 +318,8 @@ fn decode_message(
     }
     let mut message = Message {
         kind,
-        term: from.number()?,
-        log_term: from.number()?,
+        term: from.term()?,
+        log_term: from.term()?,
         index: from.number()?,
         commit: from.number()?,
         commit_term: from.number()?,

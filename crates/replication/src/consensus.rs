@@ -658,6 +658,7 @@ fn raft_config(config: &Config, applied: u64) -> raft::Config {
         applied,
         max_size_per_msg: ENTRY_BYTES_MAX,
         max_inflight_msgs: IN_FLIGHT_MAX,
+        max_committed_size_per_ready: ENTRY_BYTES_MAX,
         check_quorum: true,
         pre_vote: true,
         min_election_tick: config.election_ticks,

@@ -36,15 +36,17 @@ impl<L: Log> Storage for Store<L> {
             return Err(Error::Store(StorageError::Compacted));
         }
         let max_size = max_size.into();
-        let few = match max_size {
-            // No entry has fewer bytes.
-            Some(bytes) => high.min(low.saturating_add(bytes / 2 + 1)),
-            None => high,
-        };
-        let mut entries = Vec::with_capacity((few - low) as usize);
-        for index in low..few {
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        for index in low..high {
             let entry = self.0.entry(index).ok_or(Error::Store(StorageError::Unavailable))?;
-            entries.push(to_raft(&entry));
+            let entry = to_raft(&entry);
+            // No entry counts less. What is too much is not read.
+            bytes += 2 + (entry.data.len() + entry.context.len()) as u64;
+            entries.push(entry);
+            if max_size.is_some_and(|max| bytes > max) {
+                break;
+            }
         }
         limit_size(&mut entries, max_size);
         Ok(entries)

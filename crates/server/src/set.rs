@@ -25,6 +25,8 @@ use std::time::Duration;
 
 /// How long connecting with another member may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Before the process begins again.
+const PAUSE_BEFORE_START: Duration = Duration::from_millis(200);
 /// Bytes of messages to a member that wait to be sent.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 
@@ -121,8 +123,10 @@ fn begin_again(why: &str) {
     log::warning("REPL", 6_400_010, "member", "The server begins again", attr);
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
-    let program = std::env::current_exe().unwrap_or_else(|_| name.clone().into());
-    let error = Command::new(program).arg0(name).args(arguments).exec();
+    // Whatever is wrong may be wrong again.
+    std::thread::sleep(PAUSE_BEFORE_START);
+    // The file may have been replaced by an upgrade; this names the one that runs.
+    let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
     let attr = Attr::new().str("error", error.to_string());
     log::error("REPL", 6_400_011, "member", "The server cannot begin again; it ends", attr);
     std::process::exit(14);

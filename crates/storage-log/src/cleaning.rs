@@ -5,7 +5,7 @@ use crate::format::Stream;
 use crate::lock;
 use crate::open_segment::OpenSegment;
 use crate::wake::Wake;
-use kauri_base::sync::atomic::{AtomicBool, Ordering};
+use kauri_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use kauri_base::sync::{Mutex, MutexGuard};
 use kauri_medium::Guard;
 use std::collections::VecDeque;
@@ -29,12 +29,30 @@ pub struct Cleaning {
     freed: Wake,
     /// Whether there are emptied segments that wait for commits.
     has_emptied: AtomicBool,
+    /// Copies of the log that are being made.
+    copies: AtomicUsize,
 }
 
 impl Cleaning {
     /// Notes whether emptied segments wait until commits of the replicated log are committed.
     pub fn set_emptied(&self, some: bool) {
         self.has_emptied.store(some, Ordering::SeqCst);
+    }
+
+    /// A copy of the log begins: no segment is given back. With the round's lock held.
+    pub fn begin_copy(&self) {
+        self.copies.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It has ended.
+    pub fn end_copy(&self) {
+        self.copies.fetch_sub(1, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Whether there are such. Exact, if one has begun, with the round's lock held.
+    pub fn is_copied(&self) -> bool {
+        self.copies.load(Ordering::SeqCst) > 0
     }
 
     /// More is committed: wakes the cleaner if that was waited for.

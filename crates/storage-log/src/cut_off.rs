@@ -23,6 +23,9 @@ impl Core {
         }
         let Some(_work) = self.files.enter() else { return Err(StorageError::FilesHeld) };
         let mut cleaner = self.cleaner.lock();
+        if self.cleaner.is_copied() {
+            return Err(StorageError::FilesHeld);
+        }
         let opening = self.segments.begin_opening();
         let unused = self.leave_segments(&mut cleaner)?;
         let syncing = self.flushing.lock_syncing();

@@ -84,17 +84,21 @@ impl DataDirectory {
         horizon: Horizon,
         epoch_next: u64,
     ) -> Result<(), StorageError> {
-        let meta = &mut *lock(&self.meta);
-        let mut cuts = meta.cuts.clone();
-        // No segment was opened since one with the same epoch.
-        cuts.retain(|before| before.epoch_next != cut.epoch_next);
-        cuts.push(cut);
-        let new = Meta { cuts, horizon, epoch_next, clean: false, ..meta.clone() };
+        let new = self.meta_cut(cut, horizon, epoch_next);
         self.directory
             .replace_file(META_FILE, &new.encode(), "truncate.meta")
             .map_err(crate::io_error)?;
-        *meta = new;
+        *lock(&self.meta) = new;
         Ok(())
+    }
+
+    /// The metadata of a log that ends so.
+    pub fn meta_cut(&self, cut: Cut, horizon: Horizon, epoch_next: u64) -> Meta {
+        let mut meta = lock(&self.meta).clone();
+        // No segment was opened since one with the same epoch.
+        meta.cuts.retain(|before| before.epoch_next != cut.epoch_next);
+        meta.cuts.push(cut);
+        Meta { horizon, epoch_next, clean: false, ..meta }
     }
 
     /// Lets other servers in, after [`DataDirectory::note_clean`].

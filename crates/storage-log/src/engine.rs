@@ -11,9 +11,9 @@ use kauri_base::{CollectionId, CommitSeq, IndexId};
 use kauri_bson::DocWriter;
 use kauri_medium::Directory;
 use kauri_storage::{
-    Claims, CommitTicket, HeldFiles, IndexSpec, KeyGenerator, Maintenance, MemoryRoom, PendingLog,
-    RecordStore, RecoveryUnit, ReplicatedLog, SortedDataInterface, Space, StorageEngine,
-    StorageError, WriteUnit,
+    Claims, CommitTicket, HeldFiles, IndexSpec, KeyGenerator, LogCopy, Maintenance, MemoryRoom,
+    PendingLog, RecordStore, RecoveryUnit, ReplicatedLog, SortedDataInterface, Space,
+    StorageEngine, StorageError, WriteUnit,
 };
 
 /// An open log-structured engine.
@@ -147,6 +147,10 @@ impl StorageEngine for PmLog {
         self.core.hold_files()?;
         let core = self.core.clone();
         Ok(HeldFiles::new(move || core.let_files_go()))
+    }
+
+    fn copy_log(&self) -> Result<Box<dyn LogCopy>, StorageError> {
+        self.core.copy_log()
     }
 
     fn set_memory(&self, room: MemoryRoom) {

@@ -25,7 +25,8 @@
 //! | `frame_reader` | frames of a replicated log with their records |
 //! | `cleaner`, `commit`, `attach` | freeing segments; from a write unit to records in the log; building indexes at startup |
 //! | `cut_off`, `frame_writer`, `replicated_log` | cutting off a replicated log's end; appending frames; the interface |
-//! | `backup`, `close`, `status` | locking the files for a copy; clean shutdown; `serverStatus` |
+//! | `backup`, `log_copy` | locking the files for a copy; copying them while writes go on |
+//! | `close`, `status` | clean shutdown; `serverStatus` |
 //! | `recovery` | from the medium to memory |
 //! | `engine` | the interface |
 //! | `verify`, `repair`, `salvage` | checking and repairing a directory |
@@ -66,6 +67,7 @@ mod horizon;
 mod images;
 mod index;
 mod keys;
+mod log_copy;
 mod marks;
 mod memory;
 mod on_medium;

@@ -4,6 +4,7 @@ use crate::claims::Claims;
 use crate::commit_ticket::CommitTicket;
 use crate::error::StorageError;
 use crate::index_spec::{IndexSpec, KeyGenerator};
+use crate::log_copy::LogCopy;
 use crate::pending_log::PendingLog;
 use crate::record::Record;
 use crate::replicated_log::ReplicatedLog;
@@ -125,6 +126,11 @@ pub trait StorageEngine: Send + Sync {
     /// [`HeldFiles`] is dropped, the copy of the files opens as the engine is now. Commits that would change
     /// something answer `FilesHeld` as soon as this is called; readers go on.
     fn hold_files(&self) -> Result<HeldFiles, StorageError>;
+
+    /// Begins a copy of the engine's files while writes go on. Blocks until every commit so far is durable.
+    fn copy_log(&self) -> Result<Box<dyn LogCopy>, StorageError> {
+        Err(StorageError::Unsupported("copies of the log while writes go on"))
+    }
 
     /// Memory has become short, or is no longer. May be called at any time, by any thread. An engine that
     /// can't use less ignores it.

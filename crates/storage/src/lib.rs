@@ -26,6 +26,7 @@ pub mod engine;
 pub mod ephemeral;
 pub mod error;
 pub mod index_spec;
+pub mod log_copy;
 pub mod pending_log;
 pub mod record;
 pub mod replicated_log;
@@ -47,6 +48,7 @@ pub use ephemeral::EphemeralEngine;
 pub use error::StorageError;
 pub use index_spec::{IndexSpec, KeyGenerator};
 pub use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket};
+pub use log_copy::{CopyPart, LogCopy};
 pub use pending_log::{LogPosition, PendingLog, PendingUnit};
 pub use record::Record;
 pub use replicated_log::{

@@ -47,6 +47,12 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             invocation.reply.put("numFiles", 1);
             return Ok(());
         }
+        if server.member.is_some() {
+            bail!(
+                CommandNotSupported,
+                "fsync with lock is not supported on a member of a replica set"
+            );
+        }
         let locking = server.fsync_lock.announce();
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         let until = server.clock.monotonic() + timeout;

@@ -25,7 +25,7 @@ pub(super) fn try_find(
     }
     let client = cx.state.downcast_mut::<Client>()?;
     let collection = common.resolve(server, client)?;
-    let was_primary = common.begin_read(server, client)?;
+    common.begin_read(server, client)?;
     #[cfg(feature = "lock-experiment")]
     let _lock = common.lock(server, kauri_base::rw_lock::LockMode::Shared)?;
     let reader = client.scope.get_or_insert_with(|| server.backend.scope()).enter();
@@ -34,7 +34,7 @@ pub(super) fn try_find(
         _ => false,
     };
     drop(reader);
-    if !answered || !common.may_tell(server, was_primary) {
+    if !answered || !common.may_tell(server) {
         let _ = reply.clear();
         return None;
     }

@@ -254,22 +254,22 @@ impl<'r> Common<'r> {
         is_simple.then_some(())
     }
 
-    /// Whether this member is the primary; `None`: the read has to wait first.
-    fn begin_read(&mut self, server: &Server, client: &mut Client) -> Option<bool> {
-        let Some(member) = &server.member else { return Some(false) };
+    /// `None`: the read has to wait first.
+    fn begin_read(&mut self, server: &Server, client: &mut Client) -> Option<()> {
+        let Some(member) = &server.member else { return Some(()) };
         if !self.read_concern.has_level {
             self.read_concern.level = defaults(server, client)?.read.unwrap_or_default();
         }
         let is_behind = |after| member.operation_time(server.backend.engine().visible()) < after;
         let waits = self.read_concern.level == Level::Linearizable
             || self.read_concern.after.is_some_and(is_behind);
-        (!waits).then(|| member.is_primary())
+        (!waits).then_some(())
     }
 
-    /// Whether what was read may be told without waiting. `was_primary`: when the read began.
-    fn may_tell(&self, server: &Server, was_primary: bool) -> bool {
+    /// Whether what was read may be told without waiting.
+    fn may_tell(&self, server: &Server) -> bool {
         let Some(member) = &server.member else { return true };
-        if !was_primary || self.read_concern.level == Level::Local {
+        if self.read_concern.level == Level::Local {
             return true;
         }
         let seen = server.backend.engine().visible();

@@ -4,6 +4,11 @@ use super::*;
 use kauri_bson::DocBuf;
 use kauri_replication::{HardState, Membership};
 
+/// How long a member that is about to end does not lead again.
+const LEFT_FROZEN: Duration = Duration::from_secs(60);
+/// Reads that wait for a time, at most.
+const REACHING_MAX: usize = 10_000;
+
 /// A step-down under way: the engine accepts no writes, and another member catches up.
 pub(super) struct StepDown {
     asker: Option<Asker>,
@@ -50,31 +55,46 @@ impl Driver {
             let message = "No host described in new configuration maps to this node";
             return refused(ErrorCode::NodeNotFound, message);
         };
-        self.begin(own, &config.to_doc(), membership_of(&config))?;
+        if self.parts.engine.visible().0 > 0 && config.members.len() > 1 {
+            let message = "This server has data, and members that begin without cannot copy it yet: initiate a set of \
+                           this member alone, or a set of servers without data";
+            return refused(ErrorCode::CannotInitializeNodeWithData, message);
+        }
+        let state = HardState { term: BASE.term, ..HardState::default() };
+        let origin = (own, 0);
+        self.begin(own, &config.to_doc(), origin, state)?;
         let attr = Attr::new().str("setName", &config.name);
         log::info("REPL", 21_356, "member", "replSetInitiate: the set begins", attr);
         Ok(())
     }
 
-    /// The member becomes part of a set. Its engine is as the set's members begin.
+    /// The member becomes part of the set that member `origin` began alone, and elects nobody until it has an entry.
     pub(super) fn begin(
         &mut self,
         number: u64,
         config: &DocBuf,
-        membership: Membership,
+        (origin, until): (u64, u64),
+        state: HardState,
     ) -> Result<()> {
         let state = HardState {
-            term: BASE.term,
             commit: BASE.index,
             membership_index: BASE.index,
-            membership,
-            ..HardState::default()
+            membership: Membership::of([origin]),
+            // Above those of an earlier life, if its disk was emptied.
+            boot: self.parts.clock.unix_ms().max(0) as u64,
+            ..state
         };
         let machine_run = self.parts.host.machine_run();
-        let stored = Stored { number, config: config.clone(), state, machine_run };
+        let config = config.clone();
+        let stored = Stored { number, origin, until, config, state, machine_run };
         self.file.write(&stored)?;
         self.tick_ns = monotonic_ns();
-        self.start(stored)
+        let started = self.start(stored);
+        if started.is_err() {
+            self.consensus = None;
+            self.file.remove()?;
+        }
+        started
     }
 
     fn reconfigure(&mut self, config: SetConfig, force: bool, asker: Asker) {
@@ -111,20 +131,41 @@ impl Driver {
             let message = "already in the process of stepping down";
             return asker.answer(refused(ErrorCode::ConflictingOperationInProgress, message));
         }
+        self.step_down_for(time, catch_up, force, Some(asker));
+    }
+
+    fn step_down_for(
+        &mut self,
+        time: Duration,
+        catch_up: Duration,
+        force: bool,
+        asker: Option<Asker>,
+    ) {
         self.stepping_down = Some(StepDown {
-            asker: Some(asker),
+            asker,
             until_ns: monotonic_ns().saturating_add(nanos(catch_up)),
             frozen: time,
             is_forced: force,
             is_handing_over: false,
         });
         self.publish();
+        self.pump();
         // Whatever is committed has its frame before another member takes over.
         if let Ok(log) = self.log() {
             log.follow();
         }
         self.close_frames();
         self.pump();
+    }
+
+    /// A primary whose process is about to end hands over.
+    pub(super) fn leave_before_the_end(&mut self) {
+        let Some(ends_ms) = self.parts.member.quiesce_ends() else { return };
+        if !self.is_open || self.stepping_down.is_some() {
+            return;
+        }
+        let left_ms = ends_ms.saturating_sub(self.parts.clock.unix_ms()).max(0) as u64;
+        self.step_down_for(LEFT_FROZEN, Duration::from_millis(left_ms / 2), true, None);
     }
 
     pub(super) fn go_on_stepping_down(&mut self, now_ns: u64) {
@@ -135,6 +176,8 @@ impl Driver {
             return;
         }
         let is_late = now_ns >= step.until_ns;
+        // The successor has not answered: another one may.
+        step.is_handing_over &= self.consensus.as_ref().is_some_and(|of| !of.can_propose());
         if is_late && step.is_forced {
             if let Some(consensus) = &mut self.consensus {
                 consensus.step_down();
@@ -213,9 +256,21 @@ impl Driver {
 
     fn freeze_until(&mut self, until_ns: u64) {
         self.frozen_until_ns = until_ns;
+        self.set_frozen();
+    }
+
+    /// A member does not stand while it is frozen, nor before it has the log that it began for.
+    pub(super) fn set_frozen(&mut self) {
+        let is_frozen = self.frozen_until_ns > 0 || self.is_joining();
         if let Some(consensus) = &mut self.consensus {
-            consensus.set_frozen(until_ns > 0);
+            consensus.set_frozen(is_frozen);
         }
+    }
+
+    /// Whether the member's view of the membership is older than its beginning.
+    pub(super) fn is_joining(&self) -> bool {
+        let until = self.consensus.as_ref().map_or(0, |of| of.log().stored().until);
+        self.applied.as_ref().map_or(0, |known| known.entry.index) < until
     }
 
     fn maintain(&mut self, is_on: bool) -> Result<()> {
@@ -251,6 +306,10 @@ impl Driver {
         if time <= applied {
             return asker.answer(Ok(()));
         }
+        if self.reaching.len() >= REACHING_MAX {
+            let message = "too many reads wait for their time";
+            return asker.answer(refused(ErrorCode::ExceededMemoryLimit, message));
+        }
         if self.is_open
             && let Some(consensus) = &mut self.consensus
         {
@@ -259,13 +318,4 @@ impl Driver {
         }
         self.reaching.push((time, asker));
     }
-}
-
-/// The members of a set that begins with this configuration.
-pub(super) fn membership_of(config: &SetConfig) -> Membership {
-    let numbers = |votes: bool| {
-        let with = config.members.iter().filter(move |of| (of.votes > 0) == votes);
-        with.map(crate::config::MemberConfig::number)
-    };
-    Membership { learners: numbers(false).collect(), ..Membership::of(numbers(true)) }
 }

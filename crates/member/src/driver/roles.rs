@@ -3,6 +3,9 @@
 use super::*;
 use kauri_replication::Change;
 
+/// Entries that a member may lack when it begins to vote.
+const CAUGHT_UP_WITHIN: u64 = 64;
+
 impl Driver {
     /// Follows a change of the role. Whether consensus may have more to do.
     pub(super) fn look_at_role(&mut self) -> bool {
@@ -36,7 +39,7 @@ impl Driver {
         let term = consensus.term();
         let Ok(log) = self.log() else { return };
         let (last, applied) = (log.frames().last, log.applied());
-        if applied != last || last.term != term || log.lead().is_err() {
+        if applied != last || last.term != term || !self.may_open() || log.lead().is_err() {
             return;
         }
         self.is_open = true;
@@ -58,6 +61,21 @@ impl Driver {
             "Transition to primary complete; database writes are now permitted",
             attr,
         );
+    }
+
+    /// Whether this member may be the primary: arbiters and members of priority 0 only keep the log until another can
+    /// lead. And a set that has no write yet begins with a majority of its members.
+    fn may_open(&self) -> bool {
+        let (Some(consensus), Some(config)) = (&self.consensus, &self.config) else { return false };
+        let me = config.members.iter().find(|of| of.number() == self.number);
+        if me.is_none_or(|of| of.is_arbiter || of.priority <= 0.0) {
+            return false;
+        }
+        let last = self.applied.as_ref();
+        let has_writes = last.is_some_and(|of| {
+            of.seq.saturating_sub(self.base_seq) > of.entry.index.saturating_sub(BASE.index)
+        });
+        has_writes || consensus.membership().voters.len() >= config.majority()
     }
 
     /// The member leads no longer.
@@ -108,9 +126,11 @@ impl Driver {
     /// What follows from what was done: acknowledgements, answers, changes of the membership.
     pub(super) fn after(&mut self, now_ns: u64) {
         self.go_on_stepping_down(now_ns);
+        if self.role == Role::Leader {
+            self.follow_config();
+        }
         if self.is_open {
             self.acknowledge();
-            self.follow_config();
             if now_ns.saturating_sub(self.last_proposal_ns) >= IDLE_NS {
                 self.make_entry();
             }
@@ -177,23 +197,34 @@ impl Driver {
         });
     }
 
-    /// Changes the membership by one step towards the configuration.
+    /// Changes the membership by one step towards the configuration. A member follows before it votes, until it has the
+    /// log; so does a voter that has lost its log.
     fn follow_config(&mut self) {
         let (Some(consensus), Some(config)) = (&mut self.consensus, &self.config) else { return };
         let membership = consensus.membership();
+        let last = kauri_replication::Log::last(consensus.log());
         let mut wanted = None;
         for of in &config.members {
-            let number = of.number();
-            let votes = of.votes > 0;
-            if membership.voters.contains(&number) != votes || !membership.contains(number) {
-                let change = if votes { Change::Voter(number) } else { Change::Learner(number) };
-                wanted.get_or_insert(change);
-            }
+            let (number, votes) = (of.number(), of.votes > 0);
+            let is_voter = membership.votes(number);
+            let has_log = consensus.reached_by(number).is_some_and(|(written, _)| {
+                written > BASE.index && written + CAUGHT_UP_WITHIN >= last
+            });
+            let change = match () {
+                () if !membership.contains(number) => Change::Learner(number),
+                () if is_voter && (!votes || self.wiped.contains(&number)) => {
+                    Change::Learner(number)
+                }
+                () if votes && !is_voter && has_log => Change::Voter(number),
+                () => continue,
+            };
+            wanted.get_or_insert(change);
         }
         let is_named = |number: &u64| config.members.iter().any(|of| of.number() == *number);
         if let Some(gone) = membership.members().iter().find(|number| !is_named(number)) {
             wanted.get_or_insert(Change::Removed(*gone));
         }
+        self.wiped.retain(|number| membership.votes(*number));
         if let Some(change) = wanted {
             // What is not possible now is at another time.
             let _ = consensus.change(&[change]);
@@ -304,6 +335,14 @@ impl Driver {
         }
     }
 
+    /// Whether readers would see what the set may not keep: writes from when this member led.
+    fn shows_too_much(&self) -> bool {
+        let Some(consensus) = &self.consensus else { return true };
+        let committed = consensus.log().known(consensus.written_commit());
+        let seq = committed.map_or(self.base_seq, |known| known.seq);
+        self.role != Role::Leader && self.parts.engine.visible().0 > seq
+    }
+
     /// This member's state.
     pub(super) fn state(&self) -> MemberState {
         let Some(config) = &self.config else { return MemberState::Startup };
@@ -317,7 +356,7 @@ impl Driver {
             Role::Leader if self.is_open => MemberState::Primary,
             _ if me.is_arbiter => MemberState::Arbiter,
             _ if self.in_maintenance || !self.has_caught_up => MemberState::Recovering,
-            _ if self.consensus.is_none() => MemberState::Recovering,
+            _ if self.consensus.is_none() || self.shows_too_much() => MemberState::Recovering,
             _ => MemberState::Secondary,
         }
     }

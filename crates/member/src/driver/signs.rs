@@ -1,7 +1,13 @@
 //! Signs of life, and invitations to members that are in no set yet.
 
 use super::*;
-use kauri_replication::Membership;
+use kauri_replication::HardState;
+
+/// After this long without a sign of life a member may be one that is in no set.
+const SILENT_NS: u64 = 1_000_000_000;
+
+/// Seconds of silence after which a link is given up, again and again.
+const LINK_SILENT_S: u64 = 3;
 
 impl Driver {
     /// Whether nothing has been heard of a member for too long.
@@ -14,7 +20,9 @@ impl Driver {
 
     /// Tells all others of this member, at regular times.
     pub(super) fn send_status(&mut self, now_ns: u64) {
-        let (Some(config), Some(consensus)) = (&self.config, &self.consensus) else { return };
+        let Some(config) = self.config.as_ref().filter(|_| self.consensus.is_some()) else {
+            return;
+        };
         if now_ns < self.status_ns {
             return;
         }
@@ -22,6 +30,11 @@ impl Driver {
         self.status_ns = now_ns + interval_ms * 1_000_000;
         let progress = self.parts.member.progress();
         for state in self.peers.values() {
+            let silent_ns = now_ns.saturating_sub(state.heard_ns);
+            if state.heard_ns > 0 && silent_ns / SILENT_NS % LINK_SILENT_S == LINK_SILENT_S - 1 {
+                // Perhaps the network is whole again, and this connection waits to send once more.
+                state.peer.give_link_up();
+            }
             let status = Status {
                 set: set_number(config),
                 from: self.number,
@@ -35,22 +48,38 @@ impl Driver {
             };
             state.peer.send_bytes(message::encode_status(&status));
         }
-        // Until a member answers it may be one that has not begun.
-        let began = self.role == Role::Leader || consensus.leader().is_none();
-        for (number, state) in self.peers.iter().filter(|(_, state)| state.heard_ns == 0 && began) {
-            let log = consensus.log();
-            let membership = consensus.membership();
-            let invitation = Invitation {
-                to: *number,
-                config: log.stored().config.clone(),
-                voters: membership.voters.iter().copied().collect(),
-                learners: membership.learners.iter().copied().collect(),
-                base: (BASE, 0),
-            };
-            // Later members begin as the first ones, and read the whole log.
-            if kauri_replication::Log::first(log) == BASE.index + 1 && !membership.is_joint() {
-                state.peer.send_bytes(message::encode_invitation(&invitation));
+        if self.role == Role::Leader {
+            self.invite();
+        }
+    }
+
+    /// A member that tells of no state may be in no set yet, or have lost its log.
+    fn invite(&self) {
+        let Some(consensus) = &self.consensus else { return };
+        let (log, membership) = (consensus.log(), consensus.membership());
+        for (number, state) in &self.peers {
+            let silent_ns = monotonic_ns().saturating_sub(state.heard_ns);
+            let is_new = silent_ns > SILENT_NS || state.status.state == MemberState::Startup;
+            let votes = membership.votes(*number);
+            // It is invited once the set has agreed that it follows, so that nothing depends on what it had.
+            if !is_new || !membership.contains(*number) || membership.is_joint() {
+                continue;
             }
+            // Every member begins as the first one did, and reads the whole log.
+            if kauri_replication::Log::first(log) != BASE.index + 1 {
+                continue;
+            }
+            let invitation = Invitation {
+                from: self.number,
+                to: *number,
+                votes,
+                config: log.stored().config.clone(),
+                origin: log.stored().origin,
+                base: (BASE, self.base_seq),
+                term: consensus.term(),
+                until: kauri_replication::Log::last(log),
+            };
+            state.peer.send_bytes(message::encode_invitation(&invitation));
         }
     }
 
@@ -71,6 +100,18 @@ impl Driver {
             state.answered_ms = now_ms;
             state.ping_us = now_ns.saturating_sub(echo).saturating_sub(held) / 1000;
         }
+        if status.state == MemberState::Startup
+            && self.role == Role::Leader
+            && let Some(consensus) = &mut self.consensus
+            && consensus.membership().votes(status.from)
+            && self.wiped.insert(status.from)
+        {
+            consensus.has_lost_its_log(status.from);
+            let attr = Attr::new().num("member", status.from);
+            let message =
+                "A voting member has lost its data. It does not vote until it has the log again";
+            log::warning("REPL", 6_400_008, "member", message, attr);
+        }
         let (from, wants, is_primary) =
             (status.from, status.wants_to_lead, status.state == MemberState::Primary);
         let written = status.written.optime;
@@ -87,6 +128,24 @@ impl Driver {
         }
     }
 
+    /// The set counts this member among its voters, and it has no log: its disk was emptied.
+    fn say_that_nothing_is_here(&mut self, invitation: &Invitation, config: &SetConfig) {
+        let from = config.members.iter().find(|of| of.number() == invitation.from);
+        let Some(from) = from else { return };
+        let Parts { worker, dial, engine, .. } = &self.parts;
+        let peer = self.inviter.take().filter(|peer| peer.host == from.host).unwrap_or_else(|| {
+            Peer::open(worker, dial.clone(), engine.clone(), (invitation.to, &from.host))
+        });
+        let status = Status {
+            set: set_number(config),
+            from: invitation.to,
+            state: MemberState::Startup,
+            ..Status::default()
+        };
+        peer.send_bytes(message::encode_status(&status));
+        self.inviter = Some(peer);
+    }
+
     /// A member that is in no set becomes part of one.
     pub(super) fn take_invitation(&mut self, invitation: Invitation) {
         if self.config.is_some() {
@@ -98,6 +157,14 @@ impl Driver {
             let message = "Another set's member has invited this one: --replSet has another name";
             return log::warning("REPL", 6_400_004, "member", message, attr);
         }
+        let is_named = |number| config.members.iter().any(|of| of.number() == number);
+        let is_sound = config.validate().is_ok() && invitation.term <= u64::from(u32::MAX);
+        if !is_sound || !is_named(invitation.to) || !is_named(invitation.from) {
+            return;
+        }
+        if invitation.votes {
+            return self.say_that_nothing_is_here(&invitation, &config);
+        }
         let own = self.parts.engine.newest().map_or(0, |newest| newest.seq.0);
         if (invitation.base.0, invitation.base.1) != (BASE, own) {
             let attr = Attr::new().num("commits", own).num("theirs", invitation.base.1);
@@ -105,12 +172,13 @@ impl Driver {
                            directory, then start it again";
             return log::warning("REPL", 6_400_005, "member", message, attr);
         }
-        let membership = Membership {
-            learners: invitation.learners.into_iter().collect(),
-            ..Membership::of(invitation.voters)
-        };
         let attr = Attr::new().str("setName", &config.name).num("member", invitation.to);
-        match self.begin(invitation.to, &invitation.config, membership) {
+        self.inviter = None;
+        // It does not know how it has voted in an earlier life. In the leader's term nobody else is elected.
+        let (term, vote) = (invitation.term.max(BASE.term), invitation.from);
+        let state = HardState { term, vote, ..HardState::default() };
+        let origin = (invitation.origin, invitation.until);
+        match self.begin(invitation.to, &invitation.config, origin, state) {
             Ok(()) => log::info("REPL", 6_400_006, "member", "The member is part of the set", attr),
             Err(error) => {
                 let attr = attr.str("error", error.message());

@@ -7,7 +7,7 @@ use kauri_consistency::cycles::Promise;
 use kauri_consistency::lists::{self, Transaction};
 use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_member::acks::Concern;
-use kauri_member::{MemberConfig, Request, SetConfig};
+use kauri_member::{MemberConfig, MemberState, Request, SetConfig};
 use kauri_replication::simulated::{Network, Weather};
 use kauri_storage::StorageEngine;
 use kauri_testkit::{Dice, model::Model};
@@ -38,6 +38,7 @@ pub struct Counts {
     pub retries: u64,
     /// Those that had been executed.
     pub answered: u64,
+    pub wiped: u64,
 }
 
 impl Counts {
@@ -52,6 +53,7 @@ impl Counts {
         self.partitions += other.partitions;
         self.retries += other.retries;
         self.answered += other.answered;
+        self.wiped += other.wiped;
     }
 }
 
@@ -141,6 +143,14 @@ pub fn run(seed: u64) -> Outcome {
     Outcome { faults, counts, hash }
 }
 
+fn draw_disk(dice: &Dice) -> EmulatorConfig {
+    match dice.below(3) {
+        0 => EmulatorConfig::persistent_memory(),
+        1 => EmulatorConfig { staging: true, ..EmulatorConfig::default() },
+        _ => EmulatorConfig::default(),
+    }
+}
+
 fn now_ns() -> u64 {
     virtual_time::peek_ns()
 }
@@ -152,12 +162,7 @@ impl World {
         let network = Arc::new(Mutex::new(Network::new(dice.bits())));
         let wire = Wire { network, lives: Arc::default() };
         let nodes = (1..=members).map(|number| {
-            let config = match dice.below(3) {
-                0 => EmulatorConfig::persistent_memory(),
-                1 => EmulatorConfig { staging: true, ..EmulatorConfig::default() },
-                _ => EmulatorConfig::default(),
-            };
-            let disk = Emulator::new(config);
+            let disk = Emulator::new(draw_disk(&dice));
             let node = Node {
                 disk,
                 process: None,
@@ -382,7 +387,10 @@ impl World {
                     self.nodes.get_mut(&number).expect("a member").down_until_ns = long;
                 }
             }
-            3 => self.nodes.get_mut(&number).expect("a member").paused_until_ns = long,
+            3 if self.dice.percent(70) => {
+                self.nodes.get_mut(&number).expect("a member").paused_until_ns = long;
+            }
+            3 => self.wipe(number, long),
             4 | 5 => {
                 let others: Vec<u64> = numbers.iter().copied().filter(|of| *of != number).collect();
                 let mut network = self.wire.network.lock().unwrap();
@@ -412,6 +420,25 @@ impl World {
             }
             _ => self.mend(),
         }
+    }
+
+    /// A member's disk is emptied. One at a time: the set promises to survive that.
+    fn wipe(&mut self, number: u64, down_until_ns: u64) {
+        let is_whole = self.nodes.values().all(|node| {
+            let member = node.process.as_ref().map(|process| process.member.view());
+            member.is_some_and(|view| {
+                matches!(view.state, MemberState::Primary | MemberState::Secondary)
+            })
+        });
+        if !is_whole || self.nodes.len() < 3 {
+            return;
+        }
+        self.kill(number, false);
+        self.shared.count(|counts| counts.wiped += 1);
+        let config = draw_disk(&self.dice);
+        let node = self.nodes.get_mut(&number).expect("a member");
+        node.disk = Emulator::new(config);
+        node.down_until_ns = down_until_ns;
     }
 
     fn mend(&self) {

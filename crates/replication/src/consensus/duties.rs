@@ -97,6 +97,18 @@ impl<L: Log> Consensus<L> {
         self.config.priorities = priorities;
     }
 
+    /// Another member has lost its log, as it says: the leader counts on nothing of it.
+    pub fn has_lost_its_log(&mut self, id: u64) {
+        self.collect();
+        let first = self.log().first();
+        self.durable.remove(&id);
+        if let Some(progress) = self.node.raft.mut_prs().get_mut(id) {
+            progress.matched = 0;
+            progress.become_probe();
+            progress.next_idx = progress.next_idx.max(first);
+        }
+    }
+
     /// The leader's view of another member's log: up to where it is written, and durable.
     pub fn reached_by(&self, id: u64) -> Option<(u64, u64)> {
         if !self.leads() {

@@ -189,6 +189,9 @@ impl Core {
     fn give_back_committed(&self, cleaner: &mut Cleaner) -> Result<bool, StorageError> {
         // Before what is committed is looked at: what is committed later wakes the cleaner.
         self.cleaner.set_emptied(!cleaner.emptied.is_empty());
+        if self.cleaner.is_copied() {
+            return Ok(false);
+        }
         let committed = self.durability.committed();
         let mut any = false;
         while let Some((_, victim)) = cleaner.emptied.pop_front_if(|(seen, _)| *seen <= committed) {

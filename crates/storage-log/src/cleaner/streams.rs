@@ -66,7 +66,7 @@ impl Core {
     }
 
     /// Stores the moved records, in all streams.
-    pub(super) fn store_moved(&self, cleaner: &mut Cleaner) -> Result<(), StorageError> {
+    pub fn store_moved(&self, cleaner: &mut Cleaner) -> Result<(), StorageError> {
         for stream in Stream::CLEANER {
             let Some(open) = cleaner.outputs.of(stream) else { continue };
             let position = open.position();

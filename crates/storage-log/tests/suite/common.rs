@@ -62,6 +62,11 @@ impl Fixture {
     pub fn reopen(self) -> Fixture {
         let Fixture { emulator, options, engine, table } = self;
         drop((engine, table));
+        Fixture::on_existing(emulator, options)
+    }
+
+    /// Opens a directory that has the table.
+    pub fn on_existing(emulator: Emulator, options: Options) -> Fixture {
         let engine = open(&emulator, options.clone());
         let table = Table::new(&dynamic(&engine), 10, &indexes());
         table.attach();

@@ -29,6 +29,7 @@ mod ids;
 mod image_flips;
 mod images;
 mod labels;
+mod log_copy;
 mod marks;
 mod memory;
 mod pending;

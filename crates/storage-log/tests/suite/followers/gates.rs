@@ -3,6 +3,7 @@
 
 use super::{BASE, History, Leader, Member, at, table};
 use crate::common::{emulator, kilobyte, status};
+use crate::log_copy::write;
 use kauri_base::{CollectionId, RecordId};
 use kauri_conformance::table::{Table, doc};
 use kauri_emulator::{Emulator, EmulatorConfig};
@@ -99,6 +100,10 @@ fn an_emptied_segment_is_given_back_once_what_replaced_it_is_committed() {
         let member = Member::open(&image);
         assert_eq!(member.log().applied().index, index - 1);
         assert_eq!(ks(&member), vec![0; DOCUMENTS as usize]);
+        let copy = filled.member.engine.copy_log().expect("a copy");
+        let member = Member::open(&write(&*copy, config, || {}));
+        assert_eq!(ks(&member), vec![0; DOCUMENTS as usize]);
+        drop(copy);
         filled.member.log().commit_frames(index);
         let waiting = filled.number("segmentsEmptying");
         filled.clean();

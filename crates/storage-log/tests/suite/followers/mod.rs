@@ -1,7 +1,7 @@
 //! Members of a replica set: one leads and writes, others get copies of its frames. A *history* has the frames and
 //! the state at each, to which members are compared.
 
-mod copies;
+pub mod copies;
 pub mod crashes;
 mod cuts;
 mod fence;
