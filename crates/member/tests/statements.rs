@@ -53,17 +53,17 @@ fn a_frame_has_the_statements_of_its_units_and_no_others() {
     const WRITES: i64 = 3_000;
     let leader = leader();
     let log = leader.engine.replicated_log().unwrap();
-    let (running, closed) = (AtomicUsize::new(usize::from(THREADS)), AtomicUsize::new(0));
+    let (running, turns) = (AtomicUsize::new(usize::from(THREADS)), AtomicUsize::new(0));
     let (mut all, mut frames) = (BTreeSet::new(), 0);
     std::thread::scope(|scope| {
         for session in 0..THREADS {
-            let (leader, running, closed) = (&leader, &running, &closed);
+            let (leader, running, turns) = (&leader, &running, &turns);
             scope.spawn(move || {
                 for number in 0..WRITES {
                     let commit = || leader.committer.commit(&mut unit(session, number, Vec::new()));
                     // A frame now and then, however the threads run.
-                    let before = closed.load(Ordering::Acquire);
-                    while number % 50 == 49 && closed.load(Ordering::Acquire) == before {
+                    let before = turns.load(Ordering::Acquire);
+                    while number % 50 == 49 && turns.load(Ordering::Acquire) == before {
                         std::thread::yield_now();
                     }
                     while let Err(error) = commit() {
@@ -89,7 +89,7 @@ fn a_frame_has_the_statements_of_its_units_and_no_others() {
             assert_eq!(executed.len() as u64, units, "frame {index}");
             all.extend(executed.iter().map(|executed| (executed.session, executed.number)));
             frames += u64::from(units > 0);
-            closed.fetch_add(1, Ordering::AcqRel);
+            turns.fetch_add(1, Ordering::AcqRel);
             log.commit_frames(index);
             log.purge_frames(index).unwrap();
             index += 1;
