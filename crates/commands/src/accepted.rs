@@ -89,7 +89,7 @@ pub const ACCEPTED: &[Accepted] = &[
         "*",
         &["stmtId", "stmtIds", "txnRetryCounter"],
         Takes::Any,
-        "count statements of retryable writes, which need a txnNumber, which is refused",
+        "count statements of numbered writes; commands that have those read them where there is a txnNumber",
     ),
     accepted(
         "*",

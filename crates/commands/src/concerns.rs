@@ -80,6 +80,9 @@ pub fn read(
             "'startTransaction' field requires 'autocommit' field to also be specified"
         );
     }
+    if autocommit.is_some() && is_member && op.lsid.is_some() {
+        bail!(IllegalOperation, "Transactions are not supported on replica sets yet");
+    }
     Ok(concerns)
 }
 
@@ -91,24 +94,32 @@ pub fn txn_number(elem: Elem<'_>) -> Result<i64> {
     }
 }
 
-/// Fails unless a session may number its writes here. No server keeps numbers yet.
-pub fn check_txn_number(lsid: Option<[u8; 16]>, number: i64, is_member: bool) -> Result<()> {
+/// Fails unless a session may number this command here.
+pub fn check_txn_number(
+    command: &Command,
+    lsid: Option<[u8; 16]>,
+    number: i64,
+    is_member: bool,
+) -> Result<()> {
     if lsid.is_none() {
         bail!(InvalidOptions, "Transaction number requires a session ID to also be specified");
     }
     if number < 0 {
         bail!(InvalidOptions, "Transaction number cannot be negative");
     }
-    if is_member {
+    if !is_member {
         bail!(
             IllegalOperation,
-            "Retryable writes and transactions are not supported on replica sets yet; connect with retryWrites=false"
+            "Transaction numbers are only allowed on a replica set member or mongos"
         );
     }
-    bail!(
-        IllegalOperation,
-        "Transaction numbers are only allowed on a replica set member or mongos"
-    );
+    if !command.numbered {
+        return Err(Error::location(
+            50768,
+            format!("It is illegal to provide a txnNumber for command {}", command.name),
+        ));
+    }
+    Ok(())
 }
 
 fn flag(elem: Elem<'_>) -> Result<bool> {

@@ -465,7 +465,7 @@ async fn run_command(
     }
     fail_command::check_time(server, &invocation.op)?;
     if let Some(number) = invocation.op.txn_number {
-        concerns::check_txn_number(invocation.op.lsid, number, is_member)?;
+        concerns::check_txn_number(command, invocation.op.lsid, number, is_member)?;
     }
     if let Some(id) = invocation.op.lsid {
         server.sessions.touch(id, server.clock.monotonic())?;
@@ -684,7 +684,7 @@ pub(crate) fn settle(
         && server.member.is_some()
     {
         // The write is done. What becomes of it in the set is not known.
-        express::put_error(server, reply, error);
+        express::put_error(server, request, reply, error);
     } else if let Err(error) = result {
         server.counters.asserts_user.fetch_add(1, Ordering::Relaxed);
         if let Some(entry) = express::entry_of(request) {

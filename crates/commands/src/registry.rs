@@ -196,6 +196,8 @@ pub struct Command {
     pub write_concern: bool,
     /// Whether `w: 0` keeps what became of it from the client.
     pub unacknowledged: bool,
+    /// Whether a session may number its runs, to send one again.
+    pub numbered: bool,
     /// Part of API version 1.
     pub api_v1: bool,
     /// A reading command that runs again if its collection is dropped before it has had an effect
@@ -250,6 +252,7 @@ impl Command {
             read_levels: ReadLevels::Local,
             write_concern: false,
             unacknowledged: false,
+            numbered: false,
             api_v1: false,
             replans: false,
             waits_for_data: false,

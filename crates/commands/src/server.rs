@@ -206,6 +206,9 @@ pub struct Counters {
     pub asserts_user: AtomicU64,
     pub memory_waits: AtomicU64,
     pub write_conflicts: AtomicU64,
+    /// Commands and statements that were executed before.
+    pub retried_commands: AtomicU64,
+    pub retried_statements: AtomicU64,
     /// By [`kauri_wire::Compressor::id`].
     pub compression: [CompressionCounts; 4],
 }

@@ -12,10 +12,11 @@
 mod requests;
 mod roles;
 mod signs;
+mod statements;
 
 use crate::acks::Concern;
 use crate::config::SetConfig;
-use crate::entry_log::{EngineLog, Failure, Known};
+use crate::entry_log::{self, EngineLog, Failure, Known};
 use crate::member::{Asker, Member, Request};
 use crate::message::{self, Invitation, Message, Status};
 use crate::peers::{Dial, Peer};
@@ -220,9 +221,11 @@ impl Driver {
         let lost_power = std::mem::replace(&mut stored.machine_run, run.clone()) != run;
         self.number = stored.number;
         let engine = self.parts.engine.clone();
-        let log = EngineLog::open(engine, self.file.clone(), stored)?;
+        let statements = self.parts.member.statements().clone();
+        let log = EngineLog::open(engine, self.file.clone(), stored, statements)?;
         let applied = self.log()?.applied().index;
         self.applied = log.known(applied);
+        self.read_statements(&log)?;
         let first = log.body(kauri_replication::Log::first(&log));
         self.base_seq = match first {
             Some((frame, _)) if frame.position.index == BASE.index + 1 => frame.first.0 - 1,
@@ -557,7 +560,13 @@ impl Driver {
                 Ok(log) => log.apply_frame(&mut units),
                 Err(_) => return,
             };
-            match applied {
+            let learnt = applied.and_then(|applied| {
+                let learn = |position: LogPosition| {
+                    self.learn_statements(position.index).map(|()| position)
+                };
+                applied.map(learn).transpose()
+            });
+            match learnt {
                 Ok(Some(position)) => self.note_applied(position.index),
                 Ok(None) => break,
                 Err(error) => {

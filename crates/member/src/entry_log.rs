@@ -1,7 +1,8 @@
 //! The engine's log as consensus sees it: an entry is a frame.
 //!
-//! A frame's data says what its entry is: blank, units, a change of the membership, a configuration; and when it was
-//! written by the leader's clock.
+//! A frame's data says what its entry is: blank, units, a change of the membership, a configuration; when it was
+//! written by the leader's clock; and, behind the entry's content and its length, which statements of numbered writes
+//! its units have executed ([`Statements`]). Any entry's frame may have units.
 //!
 //! - A leader's frame of units is closed first ([`EngineLog::close`]) and proposed then; consensus appends what is there.
 //! - Another member's entries come with the bodies of their frames ([`EngineLog::offer`]), which are in memory until
@@ -11,6 +12,7 @@
 //! An append cannot fail in consensus' eyes. What fails is kept ([`EngineLog::failure`]); the driver looks before it
 //! sends anything.
 
+use crate::statements::Statements;
 use crate::stored::{StateFile, Stored};
 use kauri_base::Ticket;
 use kauri_replication::{Change, Entry, Frame, HardState, Log, Payload};
@@ -45,6 +47,8 @@ pub struct Known {
     pub time: u64,
     /// When the leader wrote it, in milliseconds since 1970.
     pub wall_ms: i64,
+    /// Whether its units have executed statements of numbered writes.
+    pub has_statements: bool,
 }
 
 /// Why the log stands still.
@@ -70,6 +74,7 @@ pub struct EngineLog {
     engine: Arc<dyn StorageEngine>,
     file: StateFile,
     stored: Stored,
+    statements: Arc<Statements>,
     /// The state is not in the file as it is.
     is_dirty: bool,
     /// The last entries.
@@ -99,6 +104,7 @@ impl EngineLog {
         engine: Arc<dyn StorageEngine>,
         file: StateFile,
         stored: Stored,
+        statements: Arc<Statements>,
     ) -> Result<EngineLog, StorageError> {
         engine.sync()?;
         let last = replicated(&*engine)?.frames().last;
@@ -106,6 +112,7 @@ impl EngineLog {
             engine,
             file,
             stored,
+            statements,
             is_dirty: false,
             known: VecDeque::new(),
             offered: BTreeMap::new(),
@@ -200,9 +207,13 @@ impl EngineLog {
     ) -> Option<(EngineFrame, CommitTicket)> {
         let mut data = vec![tag];
         data.extend_from_slice(&self.wall_ms.to_le_bytes());
+        data.extend_from_slice(&u32::try_from(content.len()).ok()?.to_le_bytes());
         data.extend_from_slice(content);
-        let time = self.next_time;
-        let closed = self.frames()?.close_frame(position, time, &data);
+        let (time, log) = (self.next_time, self.frames()?);
+        let closed = self.statements.close(|statements| {
+            data.extend_from_slice(statements);
+            log.close_frame(position, time, &data)
+        });
         self.result(closed)
     }
 
@@ -236,7 +247,7 @@ impl EngineLog {
         if index >= first {
             return self.known.get((index - first) as usize).cloned();
         }
-        self.body(index).and_then(|(frame, _)| known_of(&frame))
+        self.frames()?.read_frame_alone(index).ok().flatten().as_ref().and_then(known_of)
     }
 
     /// A frame with its units, as the log has it.
@@ -452,15 +463,15 @@ fn data_of(payload: &Payload) -> Option<(u8, Vec<u8>)> {
 }
 
 fn payload_of(frame: &EngineFrame) -> Option<Payload> {
-    let (&tag, rest) = frame.data.split_first()?;
-    let content = rest.get(8..)?;
+    let &tag = frame.data.first()?;
+    let (content, _) = parts_of(frame)?;
     match tag {
         DATA_BLANK if content.is_empty() => Some(Payload::Blank),
         DATA_UNITS if content.is_empty() && frame.seq > frame.first => {
             Some(Payload::Frame(Frame {
                 first: frame.first.0,
                 units: u32::try_from(frame.seq.0 - frame.first.0).ok()?,
-                bytes: u32::try_from(frame.bytes).unwrap_or(u32::MAX),
+                bytes: u32::try_from(frame.bytes + frame.data.len() as u64).unwrap_or(u32::MAX),
             }))
         }
         DATA_MEMBERSHIP => {
@@ -481,6 +492,17 @@ fn payload_of(frame: &EngineFrame) -> Option<Payload> {
     }
 }
 
+/// A frame's content and statements.
+fn parts_of(frame: &EngineFrame) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = frame.data.get(9..)?.split_first_chunk()?;
+    rest.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)
+}
+
+/// What a frame says of the statements that its units have executed.
+pub fn statements_of(frame: &EngineFrame) -> &[u8] {
+    parts_of(frame).map_or(&[], |(_, statements)| statements)
+}
+
 /// What a frame says. `None` if no member has made it.
 pub fn known_of(frame: &EngineFrame) -> Option<Known> {
     let wall_ms = frame.data.get(1..9)?.try_into().map(i64::from_le_bytes).ok()?;
@@ -490,5 +512,6 @@ pub fn known_of(frame: &EngineFrame) -> Option<Known> {
         seq: frame.seq.0,
         time: frame.time + (frame.seq.0 - frame.first.0),
         wall_ms,
+        has_statements: !statements_of(frame).is_empty(),
     })
 }

@@ -10,6 +10,7 @@
 //! - [`entry_log`]: the engine's log as consensus' entries.
 //! - [`peers`]: connections with other members; [`message`]: what goes through them.
 //! - [`stored`]: what a member keeps beside the log.
+//! - [`statements`]: which statements of numbered writes were executed.
 //! - [`acks`]: which commits are committed in the set, and who waits for them.
 //!
 //! Invariants: nothing here blocks a worker that serves clients. No reply tells of a commit before its write concern
@@ -24,6 +25,7 @@ pub mod entry_log;
 pub mod member;
 pub mod message;
 pub mod peers;
+pub mod statements;
 pub mod stored;
 pub mod view;
 
@@ -31,4 +33,5 @@ pub use acks::Concern;
 pub use config::{MemberConfig, SetConfig, Settings, WriteMode};
 pub use driver::{Driver, Host, Parts};
 pub use member::{Answer, Member, Request};
+pub use statements::{SetCommitter, Statements};
 pub use view::{MemberState, PeerStatus, Progress, View};

@@ -5,6 +5,7 @@
 
 use crate::acks::{Acks, Concern};
 use crate::config::SetConfig;
+use crate::statements::Statements;
 use crate::view::{MemberState, PeerStatus, Progress, View};
 use kauri_base::ticket::TicketSource;
 use kauri_base::waiters::ByNumber;
@@ -150,6 +151,7 @@ struct State {
 pub struct Member {
     set_name: String,
     acks: Arc<Acks>,
+    statements: Arc<Statements>,
     state: Mutex<State>,
     inbox: Mutex<Inbox>,
     /// The newest time that anybody has told of.
@@ -190,6 +192,7 @@ impl Member {
         Arc::new(Member {
             set_name: set_name.to_owned(),
             acks: Arc::default(),
+            statements: Arc::default(),
             state: Mutex::new(state),
             inbox: Mutex::default(),
             cluster_time: AtomicU64::new(0),
@@ -222,6 +225,11 @@ impl Member {
     /// The other members, in the order of the configuration.
     pub fn peers(&self) -> Vec<PeerStatus> {
         lock(&self.state).peers.clone()
+    }
+
+    /// The executed statements of numbered writes.
+    pub fn statements(&self) -> &Arc<Statements> {
+        &self.statements
     }
 
     /// A ticket for a commit of this member: when may it be acknowledged? `None`: now.

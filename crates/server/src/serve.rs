@@ -18,7 +18,8 @@ use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo};
 use kauri_machine::ControlGroups;
 use kauri_medium::temporary::TemporaryDirectory;
-use kauri_storage::Backend;
+use kauri_member::SetCommitter;
+use kauri_storage::{Backend, Committer, LocalCommitter};
 use kauri_transport::rdma::{RdmaHost, RdmaOptions};
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
 use kauri_transport::unix::{UnixOptions, UnixTransport};
@@ -246,8 +247,16 @@ fn assemble(
     (stop, log): (mpsc::Sender<Option<Duration>>, Log),
 ) -> Result<Arc<Server>> {
     let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
-    let backend = Backend::local(engine.storage.clone(), clock.clone(), random.clone());
     let member = crate::set::member(options);
+    let storage = engine.storage.clone();
+    let committer: Arc<dyn Committer> = match &member {
+        Some(member) => {
+            let statements = member.statements().clone();
+            Arc::new(SetCommitter::new(storage.clone(), statements, clock.clone()))
+        }
+        None => Arc::new(LocalCommitter(storage.clone())),
+    };
+    let backend = Backend::new(storage, committer, clock.clone(), random.clone());
     let catalog = match &member {
         Some(_) => Catalog::open_member(&backend),
         None => Catalog::open(&backend),

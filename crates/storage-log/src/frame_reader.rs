@@ -71,6 +71,29 @@ impl Core {
         Err(damaged(frame.at))
     }
 
+    /// A frame without its units' records.
+    pub fn read_placed_alone(&self, frame: &FrameAt) -> Result<Frame, StorageError> {
+        if self.acks.stored() < frame.seq {
+            self.flush_now()?;
+        }
+        let (medium, faults) = (self.directory.medium(), self.directory.faults());
+        let Address { segment, offset } = frame.at;
+        let mut reader =
+            RecordReader::new(medium, faults, &self.segments, segment, frame.epoch, frame.end);
+        if !self.cache.is_direct() {
+            reader = reader.with_memory(&self.cache, segment);
+        }
+        reader.seek_range(offset, frame.end);
+        let Next::Record(record) = reader.next().map_err(crate::io_error)? else {
+            return Err(damaged(frame.at));
+        };
+        let is_it = record.payload_whole
+            && record.header.kind == Kind::Frame
+            && record.header.seq == frame.seq;
+        let payload = FramePayload::decode(record.payload).filter(|_| is_it);
+        payload.map(|payload| frame_of(&record.header, payload)).ok_or_else(|| damaged(frame.at))
+    }
+
     /// The segments of the user stream from one epoch to another one, in order.
     pub fn user_segments(&self, first: u64, last: u64) -> Vec<(u32, u64)> {
         let of = |number: u32| {

@@ -78,12 +78,17 @@ impl Core {
         if !is_next || position.term < last.term || position.term > TERM_MAX {
             return Err(StorageError::OutOfOrder);
         }
-        let max = payload_bytes_max(self.segments.segment_bytes()) as usize;
-        let max = max.saturating_sub(FramePayload::len(&[]) as usize).min(FRAME_DATA_BYTES_MAX);
+        let max = self.data_bytes_max();
         if data_len > max {
             return Err(StorageError::DocumentTooLarge { bytes: data_len, max });
         }
         Ok(())
+    }
+
+    /// See [`kauri_storage::ReplicatedLog::frame_data_bytes_max`].
+    pub fn data_bytes_max(&self) -> usize {
+        let max = payload_bytes_max(self.segments.segment_bytes()) as usize;
+        max.saturating_sub(FramePayload::len(&[]) as usize).min(FRAME_DATA_BYTES_MAX)
     }
 
     fn append_copies(&self, frame: &Frame, units: &[&[FrameRecord]]) -> Result<u64, StorageError> {

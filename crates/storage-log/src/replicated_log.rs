@@ -72,6 +72,19 @@ impl ReplicatedLog for Core {
         })
     }
 
+    fn read_frame_alone(&self, index: u64) -> Result<Option<Frame>, StorageError> {
+        let Some(at) = self.frames.get(index) else { return Ok(None) };
+        let read = self.read_placed_alone(&at);
+        if self.frames.get(index) != Some(at) {
+            return Ok(None);
+        }
+        read.map(Some)
+    }
+
+    fn frame_data_bytes_max(&self) -> usize {
+        self.data_bytes_max()
+    }
+
     fn purge_frames(&self, index: u64) -> Result<(), StorageError> {
         self.check_alive()?;
         let _order = self.frames.lock_order();

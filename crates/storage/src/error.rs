@@ -75,6 +75,10 @@ pub enum StorageError {
     OutOfOrder,
     /// The member of a replica set does not lead, so it accepts no units of its own.
     NotPrimary,
+    /// A statement of the unit was executed before, under the same number of its session.
+    Executed,
+    /// The session has used this number since, which is greater than the unit's.
+    OldNumber(i64),
     /// The engine cannot do this.
     Unsupported(&'static str),
 }
@@ -133,6 +137,11 @@ impl fmt::Display for StorageError {
             }
             StorageError::OutOfOrder => f.write_str("a pending unit is out of order"),
             StorageError::NotPrimary => f.write_str("not primary"),
+            StorageError::Executed => f.write_str("the statement was executed before"),
+            StorageError::OldNumber(newer) => write!(
+                f,
+                "a newer retryable write with txnNumber {newer} has already started on this session"
+            ),
             StorageError::Unsupported(what) => {
                 write!(f, "the storage engine does not support {what}")
             }
@@ -160,6 +169,8 @@ impl From<StorageError> for Error {
             StorageError::SnapshotTooOld => ErrorCode::SnapshotTooOld,
             StorageError::TransactionTooLarge => ErrorCode::TransactionTooLarge,
             StorageError::NotPrimary => ErrorCode::NotWritablePrimary,
+            StorageError::Executed => ErrorCode::WriteConflict,
+            StorageError::OldNumber(_) => ErrorCode::TransactionTooOld,
             StorageError::Unsupported(_) => ErrorCode::CommandNotSupported,
         };
         Error::new(code, error.to_string())

@@ -128,6 +128,12 @@ pub trait ReplicatedLog: Send + Sync {
     /// from the medium.
     fn read_frame(&self, index: u64) -> Result<Option<(Frame, Vec<FrameRecord>)>, StorageError>;
 
+    /// A frame without its units' records, as [`ReplicatedLog::read_frame`].
+    fn read_frame_alone(&self, index: u64) -> Result<Option<Frame>, StorageError>;
+
+    /// Bytes of the caller's that a frame can have.
+    fn frame_data_bytes_max(&self) -> usize;
+
     /// Frames up to this index are not read any more, so that the engine may reuse their space. Nothing beyond what is
     /// committed is purged.
     fn purge_frames(&self, index: u64) -> Result<(), StorageError>;

@@ -89,8 +89,6 @@ pub struct WriteOp<'a> {
     pub record: RecordId,
     /// What it does.
     pub kind: OpKind<'a>,
-    /// The statement within the command that this belongs to (retryable writes).
-    pub statement: i32,
     /// The range of the unit's key changes that belong to this operation.
     keys: Range<usize>,
 }
@@ -109,6 +107,19 @@ pub struct KeyChange {
     type_bits: Range<usize>,
 }
 
+/// The statements of a session's numbered write that a unit executes. A member of a set executes each once
+/// (retryable writes).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NumberedWrite {
+    /// The session (`lsid.id`).
+    pub session: [u8; 16],
+    /// The session's number for the write (`txnNumber`).
+    pub number: i64,
+    /// The statements' numbers, with what a retry needs to answer the same; empty for one document that was
+    /// inserted, changed or deleted.
+    pub statements: Vec<(i32, Vec<u8>)>,
+}
+
 /// See the module's head.
 #[derive(Default)]
 pub struct WriteUnit<'a> {
@@ -118,6 +129,8 @@ pub struct WriteUnit<'a> {
     pub definitions: Vec<(CollectionId, u64)>,
     /// The owner of the [`crate::Claims`] that this unit may conflict with; 0: none.
     pub owner: u64,
+    /// The statements that it executes, if its session numbers them.
+    pub numbered: Option<Box<NumberedWrite>>,
     keys: Vec<KeyChange>,
     key_bytes: Vec<u8>,
 }
@@ -162,7 +175,7 @@ impl<'a> WriteUnit<'a> {
     /// Adds an operation; keys added afterwards belong to it. Returns its position.
     pub fn push(&mut self, collection: CollectionId, record: RecordId, kind: OpKind<'a>) -> usize {
         let end = self.keys.len();
-        self.ops.push(WriteOp { collection, record, kind, statement: 0, keys: end..end });
+        self.ops.push(WriteOp { collection, record, kind, keys: end..end });
         self.ops.len() - 1
     }
 
@@ -227,13 +240,13 @@ impl<'a> WriteUnit<'a> {
             collection: op.collection,
             record: op.record,
             kind: op.kind.to_static(),
-            statement: op.statement,
             keys: op.keys.clone(),
         };
         WriteUnit {
             ops: self.ops.iter().map(op).collect(),
             definitions: self.definitions.clone(),
             owner: self.owner,
+            numbered: self.numbered.clone(),
             keys: self.keys.clone(),
             key_bytes: self.key_bytes.clone(),
         }
@@ -252,6 +265,7 @@ impl<'a> WriteUnit<'a> {
         self.ops.clear();
         self.definitions.clear();
         self.owner = 0;
+        self.numbered = None;
         self.keys.clear();
         self.key_bytes.clear();
     }

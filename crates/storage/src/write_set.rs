@@ -46,7 +46,6 @@ struct WrittenRecord {
     /// The version within the transaction: no commit has this number.
     version: CommitSeq,
     doc: Option<Bytes>,
-    statement: i32,
     /// Whether each key is unique.
     keys: BTreeMap<(IndexId, Bytes), bool>,
 }
@@ -182,14 +181,14 @@ impl WriteSet {
             OpKind::Delete { seen } => (Some(*seen), None),
             _ => return,
         };
-        let (collection, id, statement) = (op.collection, op.record, op.statement);
+        let (collection, id) = (op.collection, op.record);
         let base = if is_provisional(id) { None } else { base };
         self.added += 1;
         let version = CommitSeq(PROVISIONAL + self.added);
         let bytes = &mut self.bytes;
         let record = self.records.entry((collection, id)).or_insert_with(|| {
             *bytes += ENTRY_BYTES;
-            WrittenRecord { base, version, doc: None, statement, keys: BTreeMap::new() }
+            WrittenRecord { base, version, doc: None, keys: BTreeMap::new() }
         });
         record.version = version;
         let len = |doc: &Option<Bytes>| doc.as_ref().map_or(0, |doc| doc.len());
@@ -237,8 +236,7 @@ impl WriteSet {
                 (None, Some(seen)) => OpKind::Delete { seen },
                 (None, None) => continue,
             };
-            let op = unit.push(*collection, *id, kind);
-            unit.ops[op].statement = record.statement;
+            unit.push(*collection, *id, kind);
             for ((index, key), unique) in &record.keys {
                 let entry = self.entries.get(index).and_then(|e| e.get(&(key.clone(), *id)));
                 match entry {

@@ -12,6 +12,7 @@ use crate::invocation::Invocation;
 use crate::registry::{Command, OpCounter, Report, Run};
 use crate::reply::write_errors;
 use crate::report;
+use crate::set::retries::Retries;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocWriter, Elem};
 use kauri_catalog::{Namespace, OperationKind};
@@ -25,6 +26,7 @@ use std::sync::atomic::Ordering;
 pub const COMMAND: Command = Command {
     api_v1: true,
     in_transaction: true,
+    numbered: true,
     unacknowledged: true,
     kind: OperationKind::Remove,
     op_counter: OpCounter::Statements,
@@ -43,11 +45,13 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let ns = invocation.namespace()?;
         let request = parse(invocation)?;
         let mut outcome = invocation.write_outcome();
+        let mut retries = Retries::begin(invocation, request.statements.len())?;
         let mut deleted = 0;
         for (index, statement) in request.statements.iter().enumerate() {
             outcome.pause(&mut invocation.op).await?;
             let variables = request.variables;
-            match run_given(invocation, &ns, variables, statement, &mut outcome).await {
+            let (once, outcome) = ((&mut retries, index), &mut outcome);
+            match run_once(invocation, &ns, variables, statement, once, outcome).await {
                 Ok(count) => deleted += count,
                 Err(error) if invocation.op.check_for_interrupt().is_err() => return Err(error),
                 Err(error) => {
@@ -59,12 +63,14 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             }
         }
         deleted += outcome.cut_short.changed;
-        let counters = &invocation.server.counters;
-        counters.delete.fetch_add(request.statements.len() as u64, Ordering::Relaxed);
-        counters.docs_deleted.fetch_add(deleted, Ordering::Relaxed);
-        invocation.wait_for_commit(outcome.ticket).await?;
+        let (server, retried) = (invocation.server, retries.count());
+        let statements = request.statements.len() as u64 - retried;
+        server.counters.delete.fetch_add(statements, Ordering::Relaxed);
+        server.counters.docs_deleted.fetch_add(deleted - retried, Ordering::Relaxed);
+        invocation.wait_for_commit(retries.ticket(server, outcome.ticket)).await?;
         invocation.reply.put("n", deleted as i32);
         write_errors(&mut invocation.reply, &outcome.errors);
+        retries.write(server, &mut invocation.reply);
         Ok(())
     })
 }
@@ -157,9 +163,32 @@ pub(super) async fn run_statement(
     ns: &Namespace,
     variables: Variables<'_>,
     statement: Doc<'_>,
+    once: (&mut Retries, usize),
     outcome: &mut WriteOutcome,
 ) -> Result<u64> {
-    run_given(invocation, ns, variables, &Given::read(statement)?, outcome).await
+    run_once(invocation, ns, variables, &Given::read(statement)?, once, outcome).await
+}
+
+/// Runs one statement, unless an earlier attempt has. `at`: its place in the command.
+async fn run_once(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    variables: Variables<'_>,
+    given: &Given<'_>,
+    (retries, at): (&mut Retries, usize),
+    outcome: &mut WriteOutcome,
+) -> Result<u64> {
+    if retries.executed(invocation, at).await?.is_some() {
+        return Ok(1);
+    }
+    outcome.numbered = retries.numbered(at, 1);
+    match run_given(invocation, ns, variables, given, outcome).await {
+        Ok(deleted @ 1..) => Ok(deleted),
+        result => match retries.executed(invocation, at).await? {
+            Some(_) => Ok(1),
+            None => result,
+        },
+    }
 }
 
 /// Runs one statement and reports it.
@@ -187,6 +216,9 @@ async fn run_parsed(
     given: &Given<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<u64> {
+    if given.multi && outcome.numbered.is_some() {
+        bail!(InvalidOptions, "Cannot use (or request) retryable writes with limit=0");
+    }
     let mut env = invocation.query_env();
     variables.define(&mut env)?;
     refuse_collation(given.collation)?;

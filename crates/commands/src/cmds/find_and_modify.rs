@@ -10,6 +10,7 @@ use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use crate::reply::executor_error;
 use crate::report::Figures;
+use crate::set::retries::{self, Retries};
 use kauri_base::{CollectionId, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_catalog::{Namespace, Resolved};
@@ -18,6 +19,7 @@ use kauri_query::exec::{QueryEnv, Totals};
 use kauri_query::plan::Query;
 use kauri_query::write::Bypass;
 use kauri_query::write::find_and_modify::{Modified, find_and_remove, find_and_update};
+use kauri_query::write::numbered::Stored;
 use kauri_query::write::targets::Targets;
 use kauri_query::write::update::UpdateStatement;
 use std::sync::atomic::Ordering;
@@ -27,6 +29,7 @@ pub const COMMAND: Command = Command {
     aliases: &["findandmodify"],
     api_v1: true,
     in_transaction: true,
+    numbered: true,
     adds_memory: true,
     has_plan: true,
     ..Command::write("findAndModify", "changes or removes one document and returns it", run)
@@ -59,6 +62,11 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             multi: false,
             only,
         };
+        let mut retries = Retries::begin(invocation, 1)?;
+        if let Some(stored) = retries.executed(invocation, 0).await? {
+            return answer_again(invocation, &ns, &request, &retries, stored).await;
+        }
+        outcome.numbered = retries.numbered(0, 1);
         let done = match &request.update {
             None => find_and_remove(&mut invocation.op, &targets, &mut outcome).await,
             Some(update) => {
@@ -72,6 +80,11 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                     .await
             }
         };
+        if !done.as_ref().is_ok_and(Modified::has_changed)
+            && let Some(stored) = retries.executed(invocation, 0).await?
+        {
+            return answer_again(invocation, &ns, &request, &retries, stored).await;
+        }
         let plan = std::mem::take(&mut outcome.totals);
         invocation.figures = figures(plan, done.as_ref().ok(), request.remove);
         let done = done.map_err(|error| match outcome.is_running {
@@ -88,6 +101,27 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         write_reply(invocation, &request, done)
             .map_err(|error| executor_error("findAndModify", &ns, error))
     })
+}
+
+/// Answers what an earlier attempt has come to.
+async fn answer_again(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    request: &Request,
+    retries: &Retries,
+    stored: Stored,
+) -> Result<()> {
+    if stored.upserted.is_none() && stored.shown.is_none() {
+        return Err(retries::lost());
+    }
+    let server = invocation.server;
+    invocation.wait_for_commit(retries.ticket(server, None)).await?;
+    let Stored { upserted, shown } = stored;
+    let done = Modified { existing: upserted.is_none(), value: shown, upserted, modified: 0 };
+    write_reply(invocation, request, done)
+        .map_err(|error| executor_error("findAndModify", ns, error))?;
+    retries.write_one(server, &mut invocation.reply);
+    Ok(())
 }
 
 /// The collection that has the UUID which the request names; fails if the name is another one's.

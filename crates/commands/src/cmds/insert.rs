@@ -4,17 +4,19 @@ use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Command, OpCounter, Run};
 use crate::reply::write_errors;
+use crate::set::retries::Retries;
 use kauri_base::{Error, ErrorCode, Result, limits};
 use kauri_bson::{Doc, Elem};
-use kauri_catalog::OperationKind;
-use kauri_query::write::Bypass;
+use kauri_catalog::{Namespace, OperationKind};
 use kauri_query::write::insert::{InsertOptions, insert};
+use kauri_query::write::{Bypass, WriteOutcome};
 use std::sync::atomic::Ordering;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
     api_v1: true,
     in_transaction: true,
+    numbered: true,
     adds_memory: true,
     unacknowledged: true,
     kind: OperationKind::Insert,
@@ -27,18 +29,56 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let ns = invocation.namespace()?;
         let (docs, options) = parse(invocation)?;
         let mut outcome = invocation.write_outcome();
-        let catalog = &invocation.server.catalog;
+        let mut retries = Retries::begin(invocation, docs.len())?;
         let inserted =
-            insert(&mut invocation.op, catalog, &ns, &docs, &options, &mut outcome).await?;
-        let counters = &invocation.server.counters;
-        counters.insert.fetch_add(docs.len() as u64, Ordering::Relaxed);
-        counters.docs_inserted.fetch_add(inserted, Ordering::Relaxed);
+            insert_once(invocation, &ns, &docs, &options, (&mut retries, 0), &mut outcome).await?;
+        let (server, retried) = (invocation.server, retries.count());
+        server.counters.insert.fetch_add(docs.len() as u64 - retried, Ordering::Relaxed);
+        server.counters.docs_inserted.fetch_add(inserted - retried, Ordering::Relaxed);
         invocation.figures.inserted = Some(inserted);
-        invocation.wait_for_commit(outcome.ticket).await?;
+        invocation.wait_for_commit(retries.ticket(server, outcome.ticket)).await?;
         invocation.reply.put("n", inserted as i32);
         write_errors(&mut invocation.reply, &outcome.errors);
+        retries.write(server, &mut invocation.reply);
         Ok(())
     })
+}
+
+/// Inserts the documents that no earlier attempt has inserted; counts all. `at`: the place of the first one among the
+/// command's statements.
+pub(super) async fn insert_once(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    docs: &[Doc<'_>],
+    options: &InsertOptions,
+    (retries, at): (&mut Retries, usize),
+    outcome: &mut WriteOutcome,
+) -> Result<u64> {
+    let (mut inserted, mut next) = (0, 0);
+    while next < docs.len() {
+        let first = next;
+        while next < docs.len() && retries.find(invocation, at + next).await?.is_none() {
+            next += 1;
+        }
+        if next > first {
+            outcome.numbered = retries.numbered(at + first, next - first);
+            let errors = outcome.errors.len();
+            let catalog = &invocation.server.catalog;
+            let (op, part) = (&mut invocation.op, &docs[first..next]);
+            inserted += insert(op, catalog, ns, part, options, outcome).await?;
+            retries.note(&std::mem::take(&mut outcome.retried));
+            outcome.errors.iter_mut().skip(errors).for_each(|(place, _)| *place += first);
+            if options.ordered && outcome.errors.len() > errors {
+                return Ok(inserted);
+            }
+        }
+        if next < docs.len() {
+            retries.executed(invocation, at + next).await?;
+            inserted += 1;
+            next += 1;
+        }
+    }
+    Ok(inserted)
 }
 
 fn parse<'a>(invocation: &Invocation<'a>) -> Result<(Vec<Doc<'a>>, InsertOptions)> {

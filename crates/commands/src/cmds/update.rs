@@ -11,6 +11,7 @@ use crate::invocation::Invocation;
 use crate::registry::{Command, OpCounter, Report, Run};
 use crate::reply::write_errors;
 use crate::report;
+use crate::set::retries::Retries;
 use kauri_base::{ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
 use kauri_catalog::{Namespace, OperationKind};
@@ -19,6 +20,7 @@ use kauri_mutate::{DocTransform, ParseCx, Update, UpdateKind};
 use kauri_query::exec::QueryEnv;
 use kauri_query::pipeline::{self, Place};
 use kauri_query::plan::Query;
+use kauri_query::write::numbered::Stored;
 use kauri_query::write::targets::Targets;
 use kauri_query::write::update::{Shown, UpdateStatement, Updated, update};
 use kauri_query::write::{Bypass, WriteOutcome};
@@ -28,6 +30,7 @@ use std::sync::atomic::Ordering;
 pub const COMMAND: Command = Command {
     api_v1: true,
     in_transaction: true,
+    numbered: true,
     adds_memory: true,
     unacknowledged: true,
     kind: OperationKind::Update,
@@ -69,11 +72,13 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let request = parse(invocation)?;
         let (variables, bypass) = (request.variables, request.bypass);
         let mut outcome = invocation.write_outcome();
+        let mut retries = Retries::begin(invocation, request.statements.len())?;
         let (mut n, mut modified) = (0, 0);
         let mut upserted: Vec<(usize, Value<'static>)> = Vec::new();
         for (index, statement) in request.statements.iter().enumerate() {
             outcome.pause(&mut invocation.op).await?;
-            match run_given(invocation, &ns, variables, bypass, statement, &mut outcome).await {
+            let (once, outcome) = ((&mut retries, index), &mut outcome);
+            match run_once(invocation, &ns, variables, bypass, statement, once, outcome).await {
                 Ok(done) => {
                     n += done.matched + u64::from(done.upserted.is_some());
                     modified += done.modified;
@@ -90,10 +95,11 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         }
         n += outcome.cut_short.matched;
         modified += outcome.cut_short.changed;
-        let counters = &invocation.server.counters;
-        counters.update.fetch_add(request.statements.len() as u64, Ordering::Relaxed);
-        counters.docs_updated.fetch_add(modified, Ordering::Relaxed);
-        invocation.wait_for_commit(outcome.ticket).await?;
+        let (server, counters) = (invocation.server, &invocation.server.counters);
+        let statements = request.statements.len() as u64 - retries.count();
+        counters.update.fetch_add(statements, Ordering::Relaxed);
+        counters.docs_updated.fetch_add(modified - retries.updates(), Ordering::Relaxed);
+        invocation.wait_for_commit(retries.ticket(server, outcome.ticket)).await?;
         let out = &mut invocation.reply;
         out.put("n", n as i32);
         if !upserted.is_empty() {
@@ -106,6 +112,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         }
         write_errors(out, &outcome.errors);
         out.put("nModified", modified as i32);
+        retries.write(server, out);
         Ok(())
     })
 }
@@ -267,10 +274,42 @@ pub(super) async fn run_statement(
     variables: Variables<'_>,
     bypass: Bypass,
     statement: Doc<'_>,
+    once: (&mut Retries, usize),
     outcome: &mut WriteOutcome,
 ) -> Result<Updated> {
     let given = Given::read(statement)?;
-    run_given(invocation, ns, variables, bypass, &given, outcome).await
+    run_once(invocation, ns, variables, bypass, &given, once, outcome).await
+}
+
+/// Runs one statement, unless an earlier attempt has. `at`: its place in the command.
+async fn run_once(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    variables: Variables<'_>,
+    bypass: Bypass,
+    given: &Given<'_>,
+    (retries, at): (&mut Retries, usize),
+    outcome: &mut WriteOutcome,
+) -> Result<Updated> {
+    if let Some(stored) = retries.executed(invocation, at).await? {
+        return Ok(updated(stored));
+    }
+    outcome.numbered = retries.numbered(at, 1);
+    let result = run_given(invocation, ns, variables, bypass, given, outcome).await;
+    match result {
+        Ok(done) if done.modified > 0 || done.upserted.is_some() => Ok(done),
+        result => match retries.executed(invocation, at).await? {
+            Some(stored) => Ok(updated(stored)),
+            None => result,
+        },
+    }
+}
+
+/// What an update has come to that was executed before.
+fn updated(stored: Stored) -> Updated {
+    let changed = u64::from(stored.upserted.is_none());
+    let Stored { upserted, shown } = stored;
+    Updated { matched: changed, modified: changed, upserted, shown }
 }
 
 /// Runs one statement and reports it.
@@ -300,6 +339,9 @@ async fn run_parsed(
     given: &Given<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<Updated> {
+    if given.multi && outcome.numbered.is_some() {
+        bail!(InvalidOptions, "Cannot use (or request) retryable writes with multi=true");
+    }
     let mut env = invocation.query_env();
     variables.define(&mut env)?;
     let statement = parse_statement(given, env)?;

@@ -18,13 +18,16 @@ use crate::registry::{self, Asked, Entry};
 use crate::server::Server;
 use crate::sessions::SessionId;
 use crate::set::defaults::{self, Defaults};
-use crate::set::{cluster_time, read_preference};
+use crate::set::{cluster_time, read_preference, retries};
 use crate::write_concern::{WriteConcern, WriteConcernW};
 use crate::{concerns, write_concern};
 use kauri_base::{Timestamp, limits};
 use kauri_bson::{Doc, Elem, Type};
 use kauri_catalog::Collection;
 use kauri_member::Concern;
+use kauri_member::statements::Known;
+use kauri_query::write::single;
+use kauri_storage::NumberedWrite;
 use kauri_transport::{ReplyBuf, RequestContext, Tried};
 use kauri_wire::{Header, OpMsg, opcode};
 use std::sync::atomic::Ordering;
@@ -205,7 +208,8 @@ impl<'r> Common<'r> {
             return None;
         }
         if let Some(number) = self.txn_number {
-            concerns::check_txn_number(self.session, number, self.is_member).ok()?;
+            concerns::check_txn_number(self.entry.command, self.session, number, self.is_member)
+                .ok()?;
         }
         if let Some(time) = self.cluster_time {
             cluster_time::accept(server, time).ok()?;
@@ -220,6 +224,21 @@ impl<'r> Common<'r> {
         name.push_str(self.collection);
         // A dot in the database's name would reach a collection of another one.
         server.catalog.collection(name).filter(|found| found.ns.database() == self.db)
+    }
+
+    /// The statement of a numbered write. The outer `None`: it was executed, or cannot be told at once.
+    fn statement(&self, server: &Server) -> Option<single::Statement> {
+        let (Some(member), Some(number), Some(session)) =
+            (&server.member, self.txn_number, self.session)
+        else {
+            return Some(None);
+        };
+        let (statements, now_ms) = (member.statements(), retries::now_ms(server));
+        statements.begin(session, number, now_ms).ok()?;
+        let known = statements.look(&session, number, 0, now_ms);
+        let statements = vec![(0, Vec::new())];
+        (known == Ok(Known::New))
+            .then(|| Some(Box::new(NumberedWrite { session, number, statements })))
     }
 
     /// Gives a write the write concern that it does not name. `None`: it is one for dispatch.

@@ -10,6 +10,7 @@ use crate::dispatch::settle;
 use crate::ops::{Entered, Entering};
 use crate::registry::{self, Asked};
 use crate::server::Server;
+use crate::set::reply::{RETRYABLE, is_retryable};
 use crate::set::write_wait;
 use crate::time_limit;
 use crate::write_concern::WriteConcern;
@@ -37,7 +38,7 @@ pub(crate) async fn wait_longer(
     let work = op.wait_for(write_wait::within(cx.worker, &concern, ticket));
     let waited = time_limit::watch(cx.worker, &state, &*server.clock, work).await;
     if let Err(interrupted) = &waited {
-        put_error(server, reply, interrupted);
+        put_error(server, request, reply, interrupted);
     }
     settle(server, &mut cx, request, reply, waited.unwrap_or(Ok(())))
 }
@@ -71,8 +72,9 @@ fn enter(
     Some((entered, common.write_concern))
 }
 
-/// Adds a write concern error to a reply that is written.
-pub(crate) fn put_error(server: &Server, reply: &mut ReplyBuf, error: &Error) {
+/// Adds a write concern error to the reply to a request, which is written.
+pub(crate) fn put_error(server: &Server, request: &[u8], reply: &mut ReplyBuf, error: &Error) {
+    let is_numbered = parse(request).is_some_and(|request| request.body.get("txnNumber").is_some());
     let out = reply.buffer();
     let written = std::mem::take(out);
     let Some(header) = Header::parse(&written) else { return };
@@ -82,6 +84,9 @@ pub(crate) fn put_error(server: &Server, reply: &mut ReplyBuf, error: &Error) {
         let answer = OpMsg::parse(&written).ok().and_then(|msg| Doc::from_bytes(msg.body).ok());
         for elem in answer.unwrap_or(Doc::EMPTY).iter().filter(|elem| elem.key() != "ok") {
             body.put_elem(elem);
+        }
+        if is_numbered && is_retryable(error.code()) {
+            body.array("errorLabels").push(RETRYABLE);
         }
         write_wait::put_error(&mut body, server, error);
         body.put("ok", 1.0);

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 enum Statement<'r> {
     Insert(Doc<'r>),
     Update { id: Elem<'r>, update: Elem<'r> },
-    Delete { id: Elem<'r> },
+    Delete { id: Elem<'r>, is_one: bool },
 }
 
 /// The result.
@@ -46,7 +46,13 @@ pub(super) fn try_write(
     common.complete_write(server, client)?;
     #[cfg(feature = "lock-experiment")]
     let lock = common.lock(server, kauri_base::rw_lock::LockMode::Exclusive)?;
-    let mut done = run(server, client, &collection, &statement)?;
+    let numbered = common.statement(server)?;
+    let is_numbered = numbered.is_some();
+    let mut done = run(server, client, &collection, &statement, numbered)?;
+    if is_numbered && done.ticket.is_none() {
+        // Another attempt may have been in between.
+        common.statement(server)?;
+    }
     #[cfg(feature = "lock-experiment")]
     drop(lock);
     count(server, &statement, &done);
@@ -107,6 +113,9 @@ fn parse<'r>(
         List::Updates => update_of(statement)?,
         List::Deletes => delete_of(statement)?,
     };
+    if common.txn_number.is_some() && matches!(statement, Statement::Delete { is_one: false, .. }) {
+        return None;
+    }
     Some((common, statement))
 }
 
@@ -124,15 +133,15 @@ fn update_of(statement: Doc<'_>) -> Option<Statement<'_>> {
 }
 
 fn delete_of(statement: Doc<'_>) -> Option<Statement<'_>> {
-    let (mut id, mut limited) = (None, false);
+    let (mut id, mut limit) = (None, None);
     for elem in statement.iter() {
         match elem.key_bytes() {
             b"q" => id = Some(id_of(elem)?),
-            b"limit" => limited = matches!(elem.value().as_i64_exact(), Some(0 | 1)),
+            b"limit" => limit = elem.value().as_i64_exact().filter(|limit| matches!(limit, 0 | 1)),
             _ => return None,
         }
     }
-    limited.then_some(Statement::Delete { id: id? })
+    Some(Statement::Delete { id: id?, is_one: limit? == 1 })
 }
 
 fn run(
@@ -140,28 +149,29 @@ fn run(
     client: &mut Client,
     collection: &Collection,
     statement: &Statement<'_>,
+    numbered: single::Statement,
 ) -> Option<Done> {
     let scratch = &mut client.scratch_keys;
     let key = &mut client.scratch_key;
     let scope = client.scope.get_or_insert_with(|| server.backend.scope());
     match statement {
         Statement::Insert(doc) => {
-            let ticket = single::insert(scope, collection, *doc, scratch)?;
+            let ticket = single::insert(scope, collection, *doc, scratch, numbered)?;
             Some(Done { n: 1, modified: None, ticket: Some(ticket) })
         }
         Statement::Update { id, update } => {
             let update = Update::parse(&update.value(), &[], &ParseCx::new()).ok()?;
             key.clear();
             key.append_elem(*id, false);
-            let done =
-                single::update(scope, &server.backend, collection, key.bytes(), &update, scratch)?;
+            let (backend, key) = (&server.backend, key.bytes());
+            let done = single::update(scope, backend, collection, key, &update, scratch, numbered)?;
             let (n, modified) = (i32::from(done.matched), i32::from(done.modified));
             Some(Done { n, modified: Some(modified), ticket: done.ticket })
         }
-        Statement::Delete { id } => {
+        Statement::Delete { id, .. } => {
             key.clear();
             key.append_elem(*id, false);
-            let done = single::delete(scope, collection, key.bytes(), scratch)?;
+            let done = single::delete(scope, collection, key.bytes(), scratch, numbered)?;
             Some(Done { n: i32::from(done.matched), modified: None, ticket: done.ticket })
         }
     }

@@ -6,4 +6,5 @@ pub mod defaults;
 pub mod read_preference;
 pub mod reads;
 pub mod reply;
+pub mod retries;
 pub mod write_wait;

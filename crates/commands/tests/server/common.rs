@@ -9,7 +9,7 @@ use kauri_commands::cursors::CursorManager;
 use kauri_commands::server::{Machine, ProcessMemory};
 use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo};
-use kauri_member::Member;
+use kauri_member::{Member, SetCommitter};
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{Backend, Committer, LocalCommitter, StorageEngine};
 use kauri_transport::fake::{FakeClient, FakeTransport};
@@ -134,6 +134,13 @@ impl TestServer {
         let clock = Arc::new(TestClock::default());
         let flushed = engine.clone();
         let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::new(11));
+        let committer = match &member {
+            None => committer,
+            Some(member) => {
+                let statements = member.statements().clone();
+                Arc::new(SetCommitter::new(engine.clone(), statements, clock.clone()))
+            }
+        };
         let backend = Backend::new(engine, committer, clock.clone(), random.clone());
         let catalog = Catalog::open(&backend).unwrap();
         let (shutdown, shutdowns) = mpsc::channel();

@@ -1,12 +1,15 @@
 //! Clients that append to lists and read them, on whichever member leads.
 
 use crate::world::Shared;
-use kauri_base::{Access, CollectionId, CommitSeq, RecordId};
+use kauri_base::virtual_time::VirtualClock;
+use kauri_base::{Access, Clock, CollectionId, CommitSeq, RecordId};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_consistency::lists::{Outcome, Step, Transaction};
 use kauri_member::acks::Concern;
-use kauri_member::{Member, Request};
-use kauri_storage::{OpKind, StorageEngine, StorageError, WriteUnit};
+use kauri_member::statements::Known;
+use kauri_member::statements::table::Done;
+use kauri_member::{Member, Request, SetCommitter};
+use kauri_storage::{Committer, NumberedWrite, OpKind, StorageEngine, StorageError, WriteUnit};
 use kauri_storage_log::PmLog;
 use kauri_testkit::Dice;
 use kauri_transport::WorkerHandle;
@@ -26,6 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(400);
 pub struct Target {
     pub member: Arc<Member>,
     pub engine: Arc<PmLog>,
+    pub committer: Arc<SetCommitter>,
 }
 
 /// Creates the lists.
@@ -91,59 +95,138 @@ async fn within<T>(worker: &WorkerHandle, what: impl Future<Output = T>) -> Opti
 
 /// A client's program.
 pub async fn run(number: u64, shared: Arc<Shared>, worker: WorkerHandle, dice: Dice) {
-    while !shared.is_over() {
-        worker.sleep(Duration::from_micros(dice.below(30_000))).await;
-        let Some(target) = shared.target(&dice) else { continue };
-        if !target.member.is_writable() {
-            continue;
-        }
-        let sent = shared.tick();
-        let key = dice.below(KEYS);
-        match dice.percent(60) {
-            true => append(number, sent, key, &shared, &worker, &target, &dice).await,
-            false => look(number, sent, key, &shared, &worker, &target).await,
+    let client = Client { number, shared, worker, dice };
+    let mut write = 0;
+    while !client.shared.is_over() {
+        client.worker.sleep(Duration::from_micros(client.dice.below(30_000))).await;
+        let Some(target) = client.leader() else { continue };
+        let sent = client.shared.tick();
+        let key = client.dice.below(KEYS);
+        match client.dice.percent(60) {
+            true => {
+                write += 1;
+                client.append(write, sent, key, target).await;
+            }
+            false => look(number, sent, key, &client.shared, &client.worker, &target).await,
         }
     }
 }
 
-async fn append(
-    client: u64,
-    sent: u64,
-    key: u64,
-    shared: &Shared,
-    worker: &WorkerHandle,
-    target: &Target,
-    dice: &Dice,
-) {
-    let Some((version, mut list)) = read(&target.engine, key) else { return };
-    let value = shared.next_value();
-    let steps = vec![Step::Read(key, Some(list.clone())), Step::Append(key, value)];
-    list.push(value);
-    let padding = if dice.percent(5) { 8_000 } else { 10 };
-    let mut unit = WriteUnit::new();
-    unit.update(LISTS, RecordId(key + 1), version, list_doc(key, &list, padding).into_vec());
-    let note = |outcome| {
-        let mut steps = steps.clone();
-        if outcome == Outcome::Unknown {
-            // It may have read what the set has not kept.
-            steps[0] = Step::Read(key, None);
+struct Client {
+    number: u64,
+    shared: Arc<Shared>,
+    worker: WorkerHandle,
+    dice: Dice,
+}
+
+/// What an attempt has come to.
+enum Attempt {
+    /// It was refused.
+    Refused,
+    /// It is acknowledged, and has read this list.
+    Done(Vec<u64>),
+    /// It was executed before, and that is acknowledged.
+    Executed,
+    Unknown,
+}
+
+impl Client {
+    /// A member that says that it leads.
+    fn leader(&self) -> Option<Arc<Target>> {
+        self.shared.target(&self.dice).filter(|target| target.member.is_writable())
+    }
+
+    /// Appends a value, as the session's write of this number, until it is known what has become of it.
+    async fn append(&self, write: i64, sent: u64, key: u64, mut target: Arc<Target>) {
+        let value = self.shared.next_value();
+        let note = |outcome, list| {
+            let steps = vec![Step::Read(key, list), Step::Append(key, value)];
+            self.shared.note(Transaction { client: self.number, sent, outcome, steps });
+        };
+        let mut is_first = true;
+        loop {
+            match self.attempt(write, key, value, &target).await {
+                Attempt::Refused if is_first => return note(Outcome::Aborted, None),
+                Attempt::Done(list) => {
+                    self.shared.count(|counts| counts.appends += 1);
+                    note(Outcome::Committed(self.shared.tick()), Some(list));
+                    break;
+                }
+                Attempt::Executed => {
+                    self.shared.count(|counts| counts.answered += 1);
+                    note(Outcome::Committed(self.shared.tick()), None);
+                    break;
+                }
+                Attempt::Refused | Attempt::Unknown => {}
+            }
+            is_first = false;
+            self.shared.count(|counts| counts.retries += 1);
+            loop {
+                self.worker.sleep(Duration::from_micros(self.dice.below(50_000))).await;
+                if self.shared.is_over() {
+                    return note(Outcome::Unknown, None);
+                }
+                if let Some(leader) = self.leader() {
+                    target = leader;
+                    break;
+                }
+            }
         }
-        shared.note(Transaction { client, sent, outcome, steps });
-    };
-    let Ok(commit) = target.engine.commit(&mut unit) else { return note(Outcome::Aborted) };
-    target.member.note_visible(commit.seq);
-    let concern = if dice.percent(50) { Concern::Majority } else { Concern::Committed };
-    let acknowledged = match target.member.acknowledged(commit.seq, &concern) {
-        Ok(Some(ticket)) => within(worker, ticket).await,
-        Ok(None) => Some(Ok(())),
-        Err(_) => None,
-    };
-    match acknowledged {
-        Some(Ok(())) => {
-            shared.count(|counts| counts.appends += 1);
-            note(Outcome::Committed(shared.tick()));
+        // The reply is lost now and then.
+        if self.dice.percent(20)
+            && let Some(leader) = self.leader()
+        {
+            self.attempt(write, key, value, &leader).await;
         }
-        _ => note(Outcome::Unknown),
+    }
+
+    async fn attempt(&self, write: i64, key: u64, value: u64, target: &Target) -> Attempt {
+        let session = [self.number as u8; 16];
+        // Some have a result of their own.
+        let result =
+            if value.is_multiple_of(2) { Vec::new() } else { value.to_le_bytes().to_vec() };
+        let now_ms = VirtualClock.monotonic().as_millis() as u64;
+        let commit = match target.member.statements().look(&session, write, 0, now_ms) {
+            Ok(Known::Done(done)) => {
+                let expected = match result.is_empty() {
+                    true => Done::Plain,
+                    false => Done::Result(result.into()),
+                };
+                assert_eq!(done, expected, "another result");
+                None
+            }
+            _ => {
+                let Some((version, mut list)) = read(&target.engine, key) else {
+                    return Attempt::Refused;
+                };
+                let before = list.clone();
+                list.push(value);
+                let padding = if self.dice.percent(5) { 8_000 } else { 10 };
+                let doc = list_doc(key, &list, padding).into_vec();
+                let mut unit = WriteUnit::new();
+                unit.update(LISTS, RecordId(key + 1), version, doc);
+                let statements = vec![(0, result)];
+                unit.numbered =
+                    Some(Box::new(NumberedWrite { session, number: write, statements }));
+                match target.committer.commit(&mut unit) {
+                    Ok(commit) => Some((commit.seq, before)),
+                    Err(_) => return Attempt::Refused,
+                }
+            }
+        };
+        let seq = commit.as_ref().map_or_else(|| target.engine.visible(), |(seq, _)| *seq);
+        target.member.note_visible(seq);
+        let concern = if self.dice.percent(50) { Concern::Majority } else { Concern::Committed };
+        let acknowledged = match target.member.acknowledged(seq, &concern) {
+            Ok(Some(ticket)) => within(&self.worker, ticket).await,
+            Ok(None) => Some(Ok(())),
+            Err(_) => None,
+        };
+        match (acknowledged, commit) {
+            (Some(Ok(())), Some((_, list))) => Attempt::Done(list),
+            (Some(Ok(())), None) => Attempt::Executed,
+            _ => Attempt::Unknown,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Members die, lose power, are paused and cut off. At the end everything is whole again: the set accepts writes, all
 //! members have the same data, and no acknowledged write is lost. Clients append to lists and read them; the histories
-//! are strictly serializable.
+//! are strictly serializable. Appends are numbered, and sent again while their outcome is not known: none happens twice.
 
 mod client;
 mod node;
@@ -34,6 +34,7 @@ fn sets_keep_their_promises_under_faults() {
         // What is never met is not tested.
         assert!(all.appends > 0 && all.reads > 0 && all.elections > 0, "{all:?}");
         assert!(all.restarts > 0 && all.deaths > 0 && all.power_losses > 0, "{all:?}");
+        assert!(all.retries > all.answered && all.answered > 0, "{all:?}");
         assert!(all.step_downs > 0 && all.partitions > 0 && all.wiped > 0, "{all:?}");
     }
 }

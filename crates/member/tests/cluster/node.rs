@@ -5,7 +5,7 @@ use kauri_base::virtual_time::VirtualClock;
 use kauri_base::{CommitSeq, Result};
 use kauri_emulator::Emulator;
 use kauri_member::peers::{Dial, Dialing, Link, Sending};
-use kauri_member::{Driver, Host, Member, Parts};
+use kauri_member::{Driver, Host, Member, Parts, SetCommitter};
 use kauri_replication::simulated::Network;
 use kauri_storage::{AppliedChange, StorageEngine, StorageError};
 use kauri_storage_log::{Options, PmLog};
@@ -116,6 +116,7 @@ pub struct Process {
     pub engine: Arc<PmLog>,
     pub member: Arc<Member>,
     pub server: Arc<Server>,
+    pub committer: Arc<SetCommitter>,
     failure: Arc<Mutex<Option<String>>>,
 }
 
@@ -165,7 +166,10 @@ impl Process {
                 told.note_visible(newest.seq);
             }
         }));
-        Ok(Process { workers, engine, member, server, failure })
+        let statements = member.statements().clone();
+        let committer = SetCommitter::new(engine.clone(), statements, Arc::new(VirtualClock));
+        let committer = Arc::new(committer);
+        Ok(Process { workers, engine, member, server, committer, failure })
     }
 
     /// What went wrong.

@@ -34,6 +34,10 @@ pub struct Counts {
     pub power_losses: u64,
     pub step_downs: u64,
     pub partitions: u64,
+    /// Appends that were sent again.
+    pub retries: u64,
+    /// Those that had been executed.
+    pub answered: u64,
     pub wiped: u64,
 }
 
@@ -47,6 +51,8 @@ impl Counts {
         self.power_losses += other.power_losses;
         self.step_downs += other.step_downs;
         self.partitions += other.partitions;
+        self.retries += other.retries;
+        self.answered += other.answered;
         self.wiped += other.wiped;
     }
 }
@@ -238,7 +244,8 @@ impl World {
     fn target_of(&self, number: u64) -> Option<Arc<Target>> {
         let process = self.nodes.get(&number)?.process.as_ref()?;
         let (member, engine) = (process.member.clone(), process.engine.clone());
-        Some(Arc::new(Target { member, engine }))
+        let committer = process.committer.clone();
+        Some(Arc::new(Target { member, engine, committer }))
     }
 
     fn tell_targets(&self) {

@@ -21,6 +21,13 @@ pub struct Modified {
     pub upserted: Option<Value<'static>>,
 }
 
+impl Modified {
+    /// Whether there was anything to commit.
+    pub fn has_changed(&self) -> bool {
+        self.modified > 0 || self.upserted.is_some()
+    }
+}
+
 /// Removes the first target.
 pub async fn find_and_remove(
     op: &mut Operation,
@@ -29,7 +36,12 @@ pub async fn find_and_remove(
 ) -> Result<Modified> {
     let reached = delete_and_show(op, targets, true, outcome).await?;
     let existing = reached.matched > 0;
-    Ok(Modified { existing, value: reached.shown, ..Modified::default() })
+    Ok(Modified {
+        existing,
+        modified: reached.changed,
+        value: reached.shown,
+        ..Modified::default()
+    })
 }
 
 /// Updates the first target, or inserts. `want_new`: the document as it is afterwards.

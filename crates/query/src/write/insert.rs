@@ -63,6 +63,8 @@ pub async fn insert(
             prepare_group(op.backend(), &collection, &docs[next..], most, options, &mut scratch);
         let (mut unit, count, mut failed) = group;
         if count > 0 {
+            let numbered = outcome.numbered.as_ref();
+            unit.numbered = numbered.map(|numbered| numbered.inserts(next, count));
             match attempt_insert(op, &collection, &mut unit, &mut scratch).await {
                 Ok(Inserted::All(ticket)) => {
                     let bytes = docs[next..next + count].iter().map(|d| d.as_bytes().len()).sum();
@@ -70,6 +72,17 @@ pub async fn insert(
                     inserted += count as u64;
                     next += count;
                     most = (most * 2).min(UNIT_DOCS_MAX);
+                }
+                Ok(Inserted::Before) if count == 1 => {
+                    let written = unit.numbered.iter().flat_map(|write| &write.statements);
+                    outcome.retried.extend(written.map(|(statement, _)| *statement));
+                    inserted += 1;
+                    next += 1;
+                }
+                // Which one it is shows when each goes in by itself.
+                Ok(Inserted::Before) => {
+                    most = 1;
+                    continue;
                 }
                 Ok(Inserted::Again(retry)) => {
                     retry.wait(op).await?;
@@ -121,6 +134,8 @@ async fn destination(
 enum Inserted {
     All(kauri_storage::CommitTicket),
     Again(Retry),
+    /// A statement of the unit was executed before.
+    Before,
     /// The operation at this position of the unit cannot be.
     Failed(usize, Error),
 }
@@ -138,6 +153,7 @@ async fn attempt_insert(
         }
     }
     match op.scope().commit(unit) {
+        Err(StorageError::Executed) => Ok(Inserted::Before),
         Err(error @ StorageError::DuplicateKey { .. }) => {
             let position = match &error {
                 StorageError::DuplicateKey { op, .. } => *op,

@@ -8,6 +8,7 @@ pub mod capped;
 pub mod delete;
 pub mod find_and_modify;
 pub mod insert;
+pub mod numbered;
 pub mod retry;
 pub mod single;
 pub mod targets;
@@ -18,6 +19,7 @@ use crate::namespaces::{Named, Namespaces, definer};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_catalog::{Collection, Namespace};
 use kauri_storage::{CommitTicket, Durability, Operation};
+use numbered::Numbered;
 use std::sync::Arc;
 
 /// What a write leaves out that it else does with a document before it is stored.
@@ -43,6 +45,10 @@ pub struct WriteOutcome {
     pub ticket: Option<CommitTicket>,
     /// What statements had done before their collection was dropped.
     pub cut_short: CutShort,
+    /// The statements that run now, if their session numbers them.
+    pub numbered: Option<Numbered>,
+    /// Statements that were to be inserts, and were executed before.
+    pub retried: Vec<i32>,
     /// Whether the last statement has a plan that runs: an error is one of its execution.
     pub is_running: bool,
     /// What the plans have looked at; the ways are those of the last plan.

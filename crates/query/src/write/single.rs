@@ -12,7 +12,7 @@ use kauri_base::{Access, RecordId};
 use kauri_bson::Doc;
 use kauri_catalog::{Collection, Index, KeyScratch};
 use kauri_mutate::{Update, UpdateCx};
-use kauri_storage::{Backend, CommitTicket, Record, RecoveryUnit, Scope, WriteUnit};
+use kauri_storage::{Backend, CommitTicket, NumberedWrite, Record, RecoveryUnit, Scope, WriteUnit};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -46,12 +46,16 @@ const INDEX_SPEC_BYTES_MAX: usize = 4 * 1024;
 /// Documents above this size are written the ordinary way.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024;
 
+/// The statement of a write, if its session numbers them.
+pub type Statement = Option<Box<NumberedWrite>>;
+
 /// Inserts a document.
 pub fn insert(
     scope: &mut Scope,
     collection: &Collection,
     doc: Doc<'_>,
     scratch: &mut KeyScratch,
+    statement: Statement,
 ) -> Option<CommitTicket> {
     if !is_simple(collection) || doc.as_bytes().len() > DOCUMENT_BYTES_MAX {
         return None;
@@ -60,6 +64,7 @@ pub fn insert(
     collection
         .insert(&mut unit, prepare_document(scope.backend(), doc, true).ok()?, scratch)
         .ok()?;
+    unit.numbered = statement;
     scope.commit(&mut unit).ok()
 }
 
@@ -71,6 +76,7 @@ pub fn update(
     key: &[u8],
     update: &Update,
     scratch: &mut KeyScratch,
+    statement: Statement,
 ) -> Option<Single> {
     if !is_simple(collection) || update.needs_matched_position() || !update.is_linear() {
         return None;
@@ -80,7 +86,7 @@ pub fn update(
     let cx = UpdateCx::new(now_ms, &tick);
     let mut kept = Kept::take();
     let new = &mut kept.0;
-    change(scope, collection, key, |record, found, unit| {
+    change(scope, collection, key, statement, |record, found, unit| {
         new.reserve(found.doc.as_bytes().len() + 64);
         if !update.apply(found.doc, &cx, new).ok()?.modified {
             return Some(false);
@@ -123,11 +129,12 @@ pub fn delete(
     collection: &Collection,
     key: &[u8],
     scratch: &mut KeyScratch,
+    statement: Statement,
 ) -> Option<Single> {
     if !is_simple(collection) {
         return None;
     }
-    change(scope, collection, key, |record, found, unit| {
+    change(scope, collection, key, statement, |record, found, unit| {
         collection.delete(unit, record, found.version, found.doc, scratch).ok()?;
         Some(true)
     })
@@ -139,6 +146,7 @@ fn change<'a>(
     scope: &mut Scope,
     collection: &Collection,
     key: &[u8],
+    statement: Statement,
     compute: impl FnOnce(RecordId, Record<'_>, &mut WriteUnit<'a>) -> Option<bool>,
 ) -> Option<Single> {
     let mut unit = WriteUnit::of_one();
@@ -155,6 +163,7 @@ fn change<'a>(
         None => Some(Single::default()),
         Some(false) => Some(Single { matched: true, ..Single::default() }),
         Some(true) => {
+            unit.numbered = statement;
             let ticket = scope.commit(&mut unit).ok()?;
             Some(Single { matched: true, modified: true, ticket: Some(ticket) })
         }

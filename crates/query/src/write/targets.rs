@@ -313,6 +313,10 @@ impl Targets<'_> {
         outcome: &mut WriteOutcome,
     ) -> Result<Option<Retry>> {
         if !batch.unit.is_empty() {
+            if let Some(numbered) = &outcome.numbered {
+                let shown = batch.effects.first().and_then(|(_, effect)| effect.shown.as_ref());
+                batch.unit.numbered = Some(numbered.one(None, shown.map(|shown| shown.as_doc())));
+            }
             let result = op.scope().commit(&mut batch.unit);
             match sort_out(op, &batch.unit, collection, result) {
                 Ok(Attempt::Committed(ticket)) => outcome.committed(ticket, batch.bytes),

@@ -79,7 +79,7 @@ pub async fn update(
                 shown: reached.shown,
             });
         }
-        match upsert(op, statement, reached.searched, &mut scratch, outcome).await {
+        match upsert(op, statement, reached.searched, shown, &mut scratch, outcome).await {
             Ok(Err(retry)) => retry.wait(op).await?,
             Ok(Ok(doc)) => {
                 return Ok(Updated {
@@ -154,6 +154,7 @@ async fn upsert(
     op: &mut Operation,
     statement: &UpdateStatement<'_>,
     searched: Option<(CollectionId, u64)>,
+    shown: Shown,
     scratch: &mut KeyScratch,
     outcome: &mut WriteOutcome,
 ) -> Result<std::result::Result<DocBuf, Retry>> {
@@ -184,6 +185,10 @@ async fn upsert(
             Err(error) if is_dropped(&error) => return Ok(Err(Retry::default())),
             made => made?,
         }
+    }
+    if let Some(numbered) = &outcome.numbered {
+        let shown = (shown == Shown::New).then_some(doc.as_doc());
+        unit.numbered = Some(numbered.one(Some(&doc.as_doc().value("_id")), shown));
     }
     let attempted = attempt(op, &mut unit, &collection)?;
     drop(unit);

@@ -55,7 +55,9 @@ fn close(engine: &PmLog, position: LogPosition) -> Frame {
 }
 
 fn read(engine: &PmLog, index: u64) -> (Frame, Vec<FrameRecord>) {
-    log(engine).read_frame(index).expect("reading").expect("a frame")
+    let (frame, records) = log(engine).read_frame(index).expect("reading").expect("a frame");
+    assert_eq!(log(engine).read_frame_alone(index), Ok(Some(frame.clone())));
+    (frame, records)
 }
 
 fn kinds(records: &[FrameRecord]) -> Vec<u8> {
@@ -99,8 +101,10 @@ fn a_frame_has_what_was_committed_since_the_previous_one() {
     assert_eq!(log(engine).frames(), FrameRange { purged: at(3, 10), last: at(5, 13) });
     let terms = [9, 10, 11, 12, 13, 14].map(|index| log(engine).term_of(index));
     assert_eq!(terms, [None, Some(3), Some(3), Some(5), Some(5), None]);
-    assert_eq!(log(engine).read_frame(10), Ok(None));
-    assert_eq!(log(engine).read_frame(14), Ok(None));
+    for index in [10, 14] {
+        assert_eq!(log(engine).read_frame(index), Ok(None));
+        assert_eq!(log(engine).read_frame_alone(index), Ok(None));
+    }
 }
 
 #[test]

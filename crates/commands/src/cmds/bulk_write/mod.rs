@@ -4,13 +4,15 @@
 
 mod parse;
 
+use super::insert::insert_once;
 use super::{delete, list_rows, update};
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run, Target};
+use crate::set::retries::Retries;
 use kauri_base::{Error, Result};
 use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::Namespace;
-use kauri_query::write::insert::{InsertOptions, insert};
+use kauri_query::write::insert::InsertOptions;
 use kauri_query::write::{CutShort, WriteOutcome};
 use parse::{Kind, Operation, Request};
 use std::sync::atomic::Ordering;
@@ -21,6 +23,7 @@ pub const COMMAND: Command = Command {
     api_v1: true,
     target: Target::Statements(".bulkWrite"),
     in_transaction: true,
+    numbered: true,
     adds_memory: true,
     ..Command::write("bulkWrite", "inserts, updates and deletes on several collections", run)
 };
@@ -42,6 +45,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let request = Request::parse(invocation)?;
         let mut outcome = invocation.write_outcome();
         let mut done = Done::default();
+        let mut retries = Retries::begin(invocation, request.operations.len())?;
         let mut at = 0;
         while at < request.operations.len() {
             outcome.pause(&mut invocation.op).await?;
@@ -63,15 +67,15 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                         into: None,
                     };
                     let docs = documents(&request.operations[first..at]);
-                    let (op, catalog) = (&mut invocation.op, &invocation.server.catalog);
-                    let n = insert(op, catalog, &ns, &docs, &options, &mut outcome).await?;
+                    let (once, outcome_) = ((&mut retries, first), &mut outcome);
+                    let n = insert_once(invocation, &ns, &docs, &options, once, outcome_).await?;
                     done.inserts(&request, first, docs.len(), n, &outcome);
                     !outcome.errors.is_empty()
                 }
                 Ok(ns) => {
                     at += 1;
-                    let (outcome, done) = (&mut outcome, &mut done);
-                    run_statement(invocation, &request, &ns, first, outcome, done).await?
+                    let (once, outcome) = ((&mut retries, first), &mut outcome);
+                    run_statement(invocation, &request, &ns, once, outcome, &mut done).await?
                 }
             };
             outcome.errors.clear();
@@ -79,8 +83,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 break;
             }
         }
+        let server = invocation.server;
         count(invocation, &done);
-        invocation.wait_for_commit(outcome.ticket.take()).await?;
+        invocation.wait_for_commit(retries.ticket(server, outcome.ticket.take())).await?;
         let ns = Namespace::new("admin", "$cmd.bulkWrite")?;
         let rows = std::mem::take(&mut done.rows);
         list_rows::reply(invocation, ns, rows, request.batch_size).await?;
@@ -91,6 +96,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         out.put("nModified", done.modified);
         out.put("nUpserted", done.upserted);
         out.put("nDeleted", done.deleted);
+        retries.write(server, out);
         Ok(())
     })
 }
@@ -190,7 +196,7 @@ async fn run_statement(
     invocation: &mut Invocation<'_>,
     request: &Request<'_>,
     ns: &Namespace,
-    at: usize,
+    (retries, at): (&mut Retries, usize),
     outcome: &mut WriteOutcome,
     done: &mut Done,
 ) -> Result<bool> {
@@ -199,7 +205,8 @@ async fn run_statement(
     let result = match &operation.kind {
         Kind::Insert(_) => return Ok(false),
         Kind::Delete(statement) => {
-            delete::run_statement(invocation, ns, variables, statement.as_doc(), outcome).await.map(
+            let (statement, once) = (statement.as_doc(), (retries, at));
+            delete::run_statement(invocation, ns, variables, statement, once, outcome).await.map(
                 |deleted| {
                     done.deleted += deleted as i32;
                     row(at, deleted as i32)
@@ -208,9 +215,10 @@ async fn run_statement(
         }
         Kind::Update(statement) => {
             let bypass = request.bypass;
-            let statement = statement.as_doc();
-            update::run_statement(invocation, ns, variables, bypass, statement, outcome).await.map(
-                |updated| {
+            let (statement, once) = (statement.as_doc(), (retries, at));
+            update::run_statement(invocation, ns, variables, bypass, statement, once, outcome)
+                .await
+                .map(|updated| {
                     done.matched += updated.matched as i32;
                     done.modified += updated.modified as i32;
                     done.upserted += i32::from(updated.upserted.is_some());
@@ -223,8 +231,7 @@ async fn run_statement(
                             w.document("upserted").put_value("_id", id);
                         }
                     })
-                },
-            )
+                })
         }
     };
     match result {

@@ -138,10 +138,15 @@ pub fn storage_engine(source: &Source<'_>, out: &mut DocWriter<'_>) {
     out.put("backupCursorOpen", false);
 }
 
-pub fn transactions(_source: &Source<'_>, out: &mut DocWriter<'_>) {
+pub fn transactions(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let counters = &source.server.counters;
+    for (name, counter) in [
+        ("retriedCommandsCount", &counters.retried_commands),
+        ("retriedStatementsCount", &counters.retried_statements),
+    ] {
+        out.put(name, counter.load(Ordering::Relaxed) as i64);
+    }
     for name in [
-        "retriedCommandsCount",
-        "retriedStatementsCount",
         "transactionsCollectionWriteCount",
         "currentActive",
         "currentInactive",

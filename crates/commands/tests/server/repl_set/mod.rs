@@ -4,6 +4,7 @@ mod commands;
 mod hello;
 mod leading;
 mod reads;
+mod retries;
 mod roles;
 mod writes;
 

@@ -1,0 +1,248 @@
+//! Statements of numbered writes are executed once (retryable writes).
+//!
+//! The statements of a unit and their results are in the data of the frame that closes the unit, so every member that
+//! has applied the unit knows of them:
+//!
+//! - [`SetCommitter`] notes a unit's statements, while it keeps frames from being closed ([`Statements::close`]). So
+//!   they are in the frame of their unit.
+//! - A leader's [`Table`] has a statement with its commit, a follower's once the frame is applied, and one that starts
+//!   reads the frames of the window.
+//!
+//! Invariant: two attempts of a session never commit at the same time, so no statement is executed twice.
+
+pub mod encoding;
+pub mod table;
+
+use encoding::Executed;
+use kauri_base::{Clock, work};
+use kauri_storage::{
+    CommitTicket, Committer, NumberedWrite, StorageEngine, StorageError, WriteUnit,
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use table::{Bounds, Done, SessionId, Table};
+
+/// Room that a result leaves to the rest of its unit's bytes.
+const RESERVE: usize = 64;
+const SHARDS: usize = 4;
+/// Memory of all tables.
+const BOUNDS: Bounds =
+    Bounds { result_bytes: (64 << 20) / SHARDS, other_bytes: (64 << 20) / SHARDS };
+
+/// What is known of a statement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// It was not executed.
+    New,
+    /// Its session commits at this moment: look again.
+    Busy,
+    /// It was executed.
+    Done(Done),
+}
+
+struct Shard {
+    table: Table,
+    /// Sessions that commit at this moment: one for each worker at most.
+    busy: Vec<SessionId>,
+}
+
+/// See the module's head.
+pub struct Statements {
+    shards: [Mutex<Shard>; SHARDS],
+    /// Read while a unit is committed and noted, written while a frame is closed.
+    gate: RwLock<()>,
+    /// Of units without a frame.
+    noted: Mutex<Vec<u8>>,
+}
+
+impl Default for Statements {
+    fn default() -> Self {
+        let shard = || Mutex::new(Shard { table: Table::new(BOUNDS), busy: Vec::new() });
+        Statements {
+            shards: std::array::from_fn(|_| shard()),
+            gate: RwLock::default(),
+            noted: Mutex::default(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Statements {
+    fn shard(&self, session: &SessionId) -> MutexGuard<'_, Shard> {
+        let [first, ..] = *session;
+        let shard = &self.shards[usize::from(first) % SHARDS];
+        lock(shard)
+    }
+
+    /// A session begins a write of this number, or sends it again. Fails with a greater number that it has used since.
+    /// Times are the clock's monotonic one.
+    pub fn begin(&self, session: SessionId, number: i64, now_ms: u64) -> Result<(), i64> {
+        let mut shard = self.shard(&session);
+        shard.table.find(&session, number, 0, now_ms)?;
+        shard.table.begin(session, number, now_ms);
+        Ok(())
+    }
+
+    /// What is known of a statement. Fails with a greater number that the session has used since.
+    pub fn look(
+        &self,
+        session: &SessionId,
+        number: i64,
+        statement: i32,
+        now_ms: u64,
+    ) -> Result<Known, i64> {
+        let shard = self.shard(session);
+        Ok(match shard.table.find(session, number, statement, now_ms)? {
+            Some(done) => Known::Done(done),
+            None if shard.busy.contains(session) => Known::Busy,
+            None => Known::New,
+        })
+    }
+
+    /// Statements of a frame's data, executed so long ago, are known from now on.
+    pub fn learn(&self, data: &[u8], now_ms: u64, age_ms: u64) {
+        for executed in Executed::decode(data).into_iter().flatten() {
+            let when_ms = now_ms.saturating_sub(age_ms);
+            self.shard(&executed.session).table.note(&executed, when_ms);
+        }
+    }
+
+    /// Closes a frame with the statements of all units that have none. Nothing of a session is committed meanwhile.
+    pub fn close<T, E>(&self, close: impl FnOnce(&[u8]) -> Result<T, E>) -> Result<T, E> {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = lock(&self.noted);
+        let result = close(&noted);
+        if result.is_ok() {
+            noted.clear();
+        }
+        result
+    }
+
+    /// Keeps a session's other attempts from committing. Fails if a statement was executed, or another attempt commits.
+    fn enter(&self, write: &NumberedWrite, now_ms: u64) -> Result<Busy<'_>, StorageError> {
+        let mut shard = self.shard(&write.session);
+        if shard.busy.contains(&write.session) {
+            return Err(StorageError::WriteConflict);
+        }
+        for (statement, _) in &write.statements {
+            match shard.table.find(&write.session, write.number, *statement, now_ms) {
+                Ok(None) => {}
+                Ok(Some(_)) => return Err(StorageError::Executed),
+                Err(newer) => return Err(StorageError::OldNumber(newer)),
+            }
+        }
+        shard.busy.push(write.session);
+        Ok(Busy { statements: self, session: write.session })
+    }
+}
+
+/// A session that commits.
+struct Busy<'s> {
+    statements: &'s Statements,
+    session: SessionId,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut shard = self.statements.shard(&self.session);
+        shard.busy.retain(|session| *session != self.session);
+    }
+}
+
+/// Commits to the engine of a member, and notes the statements of numbered writes.
+pub struct SetCommitter {
+    engine: Arc<dyn StorageEngine>,
+    statements: Arc<Statements>,
+    clock: Arc<dyn Clock>,
+    /// Bytes of noted statements that a frame has room for; `None`: there are no frames.
+    room: Option<usize>,
+}
+
+impl SetCommitter {
+    /// A committer of the member that has these statements.
+    pub fn new(
+        engine: Arc<dyn StorageEngine>,
+        statements: Arc<Statements>,
+        clock: Arc<dyn Clock>,
+    ) -> SetCommitter {
+        // Entries have content of their own.
+        let room = engine.replicated_log().map(|log| log.frame_data_bytes_max() / 2).ok();
+        SetCommitter { engine, statements, clock, room }
+    }
+
+    fn commit_numbered(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        write: &NumberedWrite,
+    ) -> Result<CommitTicket, StorageError> {
+        let now_ms = self.clock.monotonic().as_millis() as u64;
+        let statements = &*self.statements;
+        let _busy = statements.enter(write, now_ms)?;
+        let executed = Executed::of(write, self.room.unwrap_or(usize::MAX).saturating_sub(RESERVE));
+        let mut bytes = Vec::new();
+        executed.encode(&mut bytes);
+        let _gate = statements.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(room) = self.room
+            && lock(&statements.noted).len() + bytes.len() > room
+        {
+            // The next frame has room.
+            return Err(StorageError::WriteConflict);
+        }
+        let ticket = self.engine.commit(unit)?;
+        if self.room.is_some() {
+            lock(&statements.noted).extend_from_slice(&bytes);
+        }
+        statements.shard(&write.session).table.note(&executed, now_ms);
+        Ok(ticket)
+    }
+}
+
+impl Committer for SetCommitter {
+    fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
+        work::unmetered(|| match unit.numbered.take() {
+            None => self.engine.commit(unit),
+            Some(write) => {
+                let result = self.commit_numbered(unit, &write);
+                unit.numbered = Some(write);
+                result
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_attempts_of_a_session_do_not_commit_at_the_same_time() {
+        let statements = Statements::default();
+        let write = |session, number, statement| NumberedWrite {
+            session: [session; 16],
+            number,
+            statements: vec![(statement, Vec::new())],
+        };
+        let enters = |write: &NumberedWrite| statements.enter(write, 0).map(drop);
+        let look = |statement| statements.look(&[1; 16], 5, statement, 0);
+        let first = statements.enter(&write(1, 5, 0), 0);
+        assert!(first.is_ok());
+        for statement in [0, 1] {
+            assert_eq!(enters(&write(1, 5, statement)), Err(StorageError::WriteConflict));
+            assert_eq!(look(statement), Ok(Known::Busy));
+        }
+        assert_eq!(enters(&write(5, 5, 0)), Ok(()), "a session of the same part of the table");
+        drop(first);
+        assert_eq!((look(0), enters(&write(1, 5, 0))), (Ok(Known::New), Ok(())));
+        let executed = Executed::of(&write(1, 5, 0), 0);
+        let mut data = Vec::new();
+        executed.encode(&mut data);
+        statements.learn(&data, 0, 0);
+        assert_eq!(look(0), Ok(Known::Done(Done::Plain)));
+        assert_eq!(enters(&write(1, 5, 0)), Err(StorageError::Executed));
+        assert_eq!(statements.begin([1; 16], 6, 0), Ok(()));
+        assert_eq!(statements.begin([1; 16], 5, 0), Err(6));
+        assert_eq!(enters(&write(1, 5, 1)), Err(StorageError::OldNumber(6)));
+    }
+}

@@ -1,0 +1,118 @@
+//! Statements of numbered writes and frames, with several threads that commit.
+
+use kauri_base::clock::SystemClock;
+use kauri_base::{CollectionId, RecordId};
+use kauri_bson::doc;
+use kauri_emulator::{Emulator, EmulatorConfig};
+use kauri_member::statements::encoding::Executed;
+use kauri_member::{SetCommitter, Statements};
+use kauri_storage::{
+    Committer, LogPosition, NumberedWrite, OpKind, StorageEngine, StorageError, WriteUnit,
+};
+use kauri_storage_log::{Options, PmLog};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const DOCS: CollectionId = CollectionId(5);
+
+struct Leader {
+    engine: Arc<PmLog>,
+    statements: Arc<Statements>,
+    committer: SetCommitter,
+}
+
+fn leader() -> Leader {
+    let options = Options { segment_bytes: 1 << 20, read_threads: 0, ..Options::default() };
+    let disk = Emulator::new(EmulatorConfig::persistent_memory());
+    let engine = Arc::new(PmLog::open(Arc::new(disk), options).unwrap());
+    let mut unit = WriteUnit::new();
+    unit.push(DOCS, RecordId(0), OpKind::CreateStore);
+    engine.commit(&mut unit).unwrap();
+    let log = engine.replicated_log().unwrap();
+    log.begin_frames(LogPosition { term: 1, index: 1 }).unwrap();
+    log.lead().unwrap();
+    let statements = Arc::<Statements>::default();
+    let clock = Arc::new(SystemClock::new());
+    let committer = SetCommitter::new(engine.clone(), statements.clone(), clock);
+    Leader { engine, statements, committer }
+}
+
+fn unit(session: u8, number: i64, result: Vec<u8>) -> WriteUnit<'static> {
+    let mut unit = WriteUnit::new();
+    unit.insert(DOCS, doc! { "_id" => number }.into_vec());
+    let statements = vec![(0, result)];
+    let write = NumberedWrite { session: [session; 16], number, statements };
+    unit.numbered = Some(Box::new(write));
+    unit
+}
+
+#[test]
+fn a_frame_has_the_statements_of_its_units_and_no_others() {
+    const THREADS: u8 = 3;
+    const WRITES: i64 = 3_000;
+    let leader = leader();
+    let log = leader.engine.replicated_log().unwrap();
+    let (running, turns) = (AtomicUsize::new(usize::from(THREADS)), AtomicUsize::new(0));
+    let (mut all, mut frames) = (BTreeSet::new(), 0);
+    std::thread::scope(|scope| {
+        for session in 0..THREADS {
+            let (leader, running, turns) = (&leader, &running, &turns);
+            scope.spawn(move || {
+                for number in 0..WRITES {
+                    let commit = || leader.committer.commit(&mut unit(session, number, Vec::new()));
+                    // A frame now and then, however the threads run.
+                    let before = turns.load(Ordering::Acquire);
+                    while number % 50 == 49 && turns.load(Ordering::Acquire) == before {
+                        std::thread::yield_now();
+                    }
+                    while let Err(error) = commit() {
+                        assert_eq!(error, StorageError::WriteConflict, "a frame has no room");
+                    }
+                }
+                running.fetch_sub(1, Ordering::AcqRel);
+            });
+        }
+        let mut index = 2;
+        let mut is_last = false;
+        while !is_last {
+            is_last = running.load(Ordering::Acquire) == 0;
+            let position = LogPosition { term: 1, index };
+            let mut data = Vec::new();
+            let closed = leader.statements.close(|noted| {
+                data = noted.to_vec();
+                log.close_frame(position, 1, noted)
+            });
+            let frame = closed.unwrap().0;
+            let executed = Executed::decode(&data).unwrap();
+            let units = frame.seq.0 - frame.first.0;
+            assert_eq!(executed.len() as u64, units, "frame {index}");
+            all.extend(executed.iter().map(|executed| (executed.session, executed.number)));
+            frames += u64::from(units > 0);
+            turns.fetch_add(1, Ordering::AcqRel);
+            log.commit_frames(index);
+            log.purge_frames(index).unwrap();
+            index += 1;
+        }
+    });
+    assert_eq!(all.len() as i64, i64::from(THREADS) * WRITES);
+    assert!(frames > 10, "{frames} frames");
+}
+
+#[test]
+fn a_unit_waits_for_a_frame_with_room() {
+    let leader = leader();
+    let log = leader.engine.replicated_log().unwrap();
+    let result = vec![7; log.frame_data_bytes_max() / 3];
+    let commit = |number| leader.committer.commit(&mut unit(1, number, result.clone())).map(drop);
+    commit(1).unwrap();
+    assert_eq!(commit(2).unwrap_err(), StorageError::WriteConflict);
+    let position = LogPosition { term: 1, index: 2 };
+    leader.statements.close(|noted| log.close_frame(position, 1, noted)).unwrap();
+    commit(2).unwrap();
+    assert_eq!(commit(2).unwrap_err(), StorageError::Executed);
+    assert_eq!(commit(1).unwrap_err(), StorageError::OldNumber(2));
+    let failed = leader.statements.close(|_| Err::<(), _>(()));
+    assert_eq!(failed, Err(()));
+    leader.statements.close(|noted| (!noted.is_empty()).then_some(()).ok_or(())).unwrap();
+}
