@@ -54,7 +54,7 @@ fn a_frame_has_the_statements_of_its_units_and_no_others() {
     let leader = leader();
     let log = leader.engine.replicated_log().unwrap();
     let (running, turns) = (AtomicUsize::new(usize::from(THREADS)), AtomicUsize::new(0));
-    let (mut all, mut frames) = (BTreeSet::new(), 0);
+    let (mut all, mut frames, mut wrong) = (BTreeSet::new(), 0, Vec::new());
     std::thread::scope(|scope| {
         for session in 0..THREADS {
             let (leader, running, turns) = (&leader, &running, &turns);
@@ -63,7 +63,7 @@ fn a_frame_has_the_statements_of_its_units_and_no_others() {
                     let commit = || leader.committer.commit(&mut unit(session, number, Vec::new()));
                     // A frame now and then, however the threads run.
                     let before = turns.load(Ordering::Acquire);
-                    while number % 50 == 49 && turns.load(Ordering::Acquire) == before {
+                    while number % 300 == 299 && turns.load(Ordering::Acquire) == before {
                         std::thread::yield_now();
                     }
                     while let Err(error) = commit() {
@@ -86,7 +86,10 @@ fn a_frame_has_the_statements_of_its_units_and_no_others() {
             let frame = closed.unwrap().0;
             let executed = Executed::decode(&data).unwrap();
             let units = frame.seq.0 - frame.first.0;
-            assert_eq!(executed.len() as u64, units, "frame {index}");
+            // Told of at the end, since the threads wait for frames.
+            if executed.len() as u64 != units {
+                wrong.push((index, executed.len(), units));
+            }
             all.extend(executed.iter().map(|executed| (executed.session, executed.number)));
             frames += u64::from(units > 0);
             turns.fetch_add(1, Ordering::AcqRel);
@@ -95,8 +98,9 @@ fn a_frame_has_the_statements_of_its_units_and_no_others() {
             index += 1;
         }
     });
+    assert_eq!(wrong, [], "frames with statements and units");
     assert_eq!(all.len() as i64, i64::from(THREADS) * WRITES);
-    assert!(frames > 10, "{frames} frames");
+    assert!(frames > 5, "{frames} frames");
 }
 
 #[test]
