@@ -132,7 +132,7 @@ impl Process {
         let options = Options {
             segment_bytes: SEGMENT_BYTES,
             cache_bytes: 256 << 10,
-            bytes_max: 96 * u64::from(SEGMENT_BYTES),
+            bytes_max: 512 * u64::from(SEGMENT_BYTES),
             read_threads: 0,
             mark_interval_bytes: 2048,
             sort_segments_min: 0,
