@@ -15,6 +15,8 @@ use crate::view::{MemberState, Place};
 use kauri_base::{CommitSeq, OpTime, Timestamp};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
 use kauri_replication::codec::{self, Envelope};
+pub use kauri_replication::reader::Malformed;
+use kauri_replication::reader::Reader;
 use kauri_storage::{Frame, FrameRecord, LogPosition};
 use std::collections::BTreeMap;
 
@@ -138,10 +140,6 @@ pub struct Invitation {
     pub until: u64,
 }
 
-/// Bytes that are not a message.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Malformed;
-
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let crc = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(&crc.to_le_bytes());
@@ -262,24 +260,6 @@ fn decode_part(content: &[u8]) -> Result<Part, Malformed> {
 fn document(bytes: &[u8]) -> Result<Doc<'_>, Malformed> {
     let doc = Doc::from_bytes(bytes).map_err(|_| Malformed)?;
     if doc.as_bytes().len() == bytes.len() { Ok(doc) } else { Err(Malformed) }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(bytes).ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn long(&mut self) -> Result<u64, Malformed> {
-        self.take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| Malformed)
-    }
-
-    fn int(&mut self) -> Result<u32, Malformed> {
-        self.take(4)?.try_into().map(u32::from_le_bytes).map_err(|_| Malformed)
-    }
 }
 
 fn decode_consensus(content: &[u8]) -> Result<Message, Malformed> {

@@ -20,6 +20,8 @@
 //! not be added. Its memory is bounded by the bytes that it is given.
 
 use crate::entry::{self, CONFIG_BYTES_MAX, Entry, Frame, Payload};
+pub use crate::reader::Malformed;
+use crate::reader::Reader;
 
 const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 80;
@@ -160,10 +162,6 @@ pub struct Envelope {
     pub message: Option<Message>,
 }
 
-/// Bytes that are not a message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Malformed;
-
 /// The bytes of an envelope.
 pub fn encode(envelope: &Envelope) -> Vec<u8> {
     let message = envelope.message.as_ref();
@@ -233,34 +231,12 @@ fn encode_message(message: &Message, to: &mut Vec<u8>) {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+fn term(from: &mut Reader<'_>) -> Result<u64, Malformed> {
+    from.long().and_then(|term| if term <= TERM_MAX { Ok(term) } else { Err(Malformed) })
+}
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(bytes).ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        Ok(self.take(1)?[0])
-    }
-
-    fn short(&mut self) -> Result<u16, Malformed> {
-        self.take(2)?.try_into().map(u16::from_le_bytes).map_err(|_| Malformed)
-    }
-
-    fn any(&mut self) -> Result<u64, Malformed> {
-        self.take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| Malformed)
-    }
-
-    fn term(&mut self) -> Result<u64, Malformed> {
-        self.any().and_then(|term| if term <= TERM_MAX { Ok(term) } else { Err(Malformed) })
-    }
-
-    fn number(&mut self) -> Result<u64, Malformed> {
-        self.any().and_then(|number| if number < NUMBER_MAX { Ok(number) } else { Err(Malformed) })
-    }
+fn number(from: &mut Reader<'_>) -> Result<u64, Malformed> {
+    from.long().and_then(|number| if number < NUMBER_MAX { Ok(number) } else { Err(Malformed) })
 }
 
 /// The envelope in these bytes.
@@ -276,15 +252,15 @@ pub fn decode(bytes: &[u8]) -> Result<Envelope, Malformed> {
         return Err(Malformed);
     }
     let mut envelope = Envelope {
-        set: from.any()?,
-        from: from.number()?,
-        to: from.number()?,
-        from_boot: from.number()?,
-        to_boot: from.number()?,
-        term: from.term()?,
-        last: from.number()?,
-        durable: from.number()?,
-        durable_commit: from.number()?,
+        set: from.long()?,
+        from: number(&mut from)?,
+        to: number(&mut from)?,
+        from_boot: number(&mut from)?,
+        to_boot: number(&mut from)?,
+        term: term(&mut from)?,
+        last: number(&mut from)?,
+        durable: number(&mut from)?,
+        durable_commit: number(&mut from)?,
         lost_power: flags & FLAG_LOST_POWER != 0,
         message: None,
     };
@@ -318,20 +294,20 @@ fn decode_message(
     }
     let mut message = Message {
         kind,
-        term: from.term()?,
-        log_term: from.term()?,
-        index: from.number()?,
-        commit: from.number()?,
-        commit_term: from.number()?,
+        term: term(from)?,
+        log_term: term(from)?,
+        index: number(from)?,
+        commit: number(from)?,
+        commit_term: number(from)?,
         reject,
-        hint: from.number()?,
+        hint: number(from)?,
         context: from.take(context)?.to_vec(),
         // An entry has 9 bytes at least.
         entries: Vec::with_capacity(entries.min(from.0.len() / 9)),
     };
     let mut before = message.log_term;
     for index in (1..=entries as u64).map(|ordinal| message.index + ordinal) {
-        let term = from.number()?;
+        let term = number(from)?;
         if term == 0 || term < before || term > message.term {
             return Err(Malformed);
         }
@@ -351,7 +327,7 @@ fn decode_payload(from: &mut Reader<'_>) -> Result<Payload, Malformed> {
             entry::decode_changes(bytes).map(Payload::Membership).ok_or(Malformed)
         }
         TAG_CONFIG => {
-            let length = from.take(4)?.try_into().map(u32::from_le_bytes).map_err(|_| Malformed)?;
+            let length = from.int()?;
             if length as usize > CONFIG_BYTES_MAX {
                 return Err(Malformed);
             }

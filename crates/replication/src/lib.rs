@@ -8,6 +8,7 @@
 //! - [`log`]: the contract of the log's storage; [`memory_log`] is the one of tests.
 //! - [`entry`]: entries. An entry names a *frame* of the engine's log; the frame's bytes are never here.
 //! - [`codec`]: messages as bytes. Only this module parses what arrives.
+//! - [`reader`]: reads their bytes.
 //! - [`guard`]: refuses messages that raft-rs must not be given.
 //! - [`quorum`]: majorities, of a set that changes too.
 //! - [`simulated`]: a network by seed, for simulations.
@@ -26,6 +27,7 @@ pub mod log;
 pub mod memory_log;
 mod power_loss;
 pub mod quorum;
+pub mod reader;
 pub mod simulated;
 mod store;
 mod translate;

@@ -2,7 +2,7 @@
 
 use crate::world::Shared;
 use kauri_base::virtual_time::VirtualClock;
-use kauri_base::{Access, Clock, CollectionId, CommitSeq, RecordId};
+use kauri_base::{Access, Clock, CollectionId, CommitSeq, RecordId, Timestamp};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_consistency::lists::{Outcome, Step, Transaction};
 use kauri_member::acks::Concern;
@@ -269,6 +269,24 @@ pub async fn step_down(shared: Arc<Shared>, worker: WorkerHandle, dice: Dice) {
         };
         if matches!(within(&worker, target.member.request(request)).await, Some(Ok(()))) {
             shared.count(|counts| counts.step_downs += 1);
+        }
+    }
+}
+
+/// Asks members for a time that nobody has told of yet: the leader makes an entry for it, between those of writes.
+pub async fn ask_for_times(shared: Arc<Shared>, worker: WorkerHandle, dice: Dice) {
+    while !shared.is_over() {
+        worker.sleep(Duration::from_micros(dice.below(40_000))).await;
+        let Some(target) = shared.target(&dice) else { continue };
+        let now = target.member.cluster_time();
+        let time = Timestamp { increment: now.increment + 1 + dice.below(3) as u32, ..now };
+        let reached = within(&worker, target.member.request(Request::Reach(time))).await;
+        if reached == Some(Ok(())) {
+            let told = target.member.operation_time(target.engine.visible());
+            if told < time {
+                shared.fault(format!("{time:?} is reached, and {told:?} is told"));
+            }
+            shared.count(|counts| counts.times += 1);
         }
     }
 }

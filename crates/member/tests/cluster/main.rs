@@ -35,7 +35,10 @@ fn sets_keep_their_promises_under_faults() {
         assert!(all.appends > 0 && all.reads > 0 && all.elections > 0, "{all:?}");
         assert!(all.restarts > 0 && all.deaths > 0 && all.power_losses > 0, "{all:?}");
         assert!(all.retries > all.answered && all.answered > 0, "{all:?}");
-        assert!(all.step_downs > 0 && all.partitions > 0 && all.wiped > 0, "{all:?}");
+        assert!(
+            all.step_downs > 0 && all.partitions > 0 && all.wiped > 0 && all.times > 0,
+            "{all:?}"
+        );
     }
 }
 

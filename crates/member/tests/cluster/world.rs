@@ -39,6 +39,7 @@ pub struct Counts {
     /// Those that had been executed.
     pub answered: u64,
     pub wiped: u64,
+    pub times: u64,
 }
 
 impl Counts {
@@ -54,6 +55,7 @@ impl Counts {
         self.retries += other.retries;
         self.answered += other.answered;
         self.wiped += other.wiped;
+        self.times += other.times;
     }
 }
 
@@ -70,6 +72,7 @@ pub struct Shared {
     targets: Mutex<Vec<Arc<Target>>>,
     history: Mutex<Vec<Transaction>>,
     counts: Mutex<Counts>,
+    faults: Mutex<Vec<String>>,
     clock: AtomicU64,
     values: AtomicU64,
     over: AtomicBool,
@@ -90,6 +93,10 @@ impl Shared {
 
     pub fn note(&self, transaction: Transaction) {
         self.history.lock().unwrap().push(transaction);
+    }
+
+    pub fn fault(&self, text: String) {
+        self.faults.lock().unwrap().push(text);
     }
 
     pub fn count(&self, of: impl FnOnce(&mut Counts)) {
@@ -131,6 +138,7 @@ pub fn run(seed: u64) -> Outcome {
     if let Err(fault) = world.run() {
         faults.push(fault);
     }
+    faults.extend(world.shared.faults.lock().unwrap().iter().take(3).cloned());
     let history = world.shared.history.lock().unwrap().clone();
     let promise = Promise::STRICT_SERIALIZABLE;
     for fault in lists::check(&history, promise).into_iter().take(3) {
@@ -222,6 +230,7 @@ impl World {
             let (shared, dice) = (self.shared.clone(), self.dice.fork());
             worker.spawn(client::run(client, shared, worker.clone(), dice));
         }
+        worker.spawn(client::ask_for_times(self.shared.clone(), worker.clone(), self.dice.fork()));
         worker.spawn(client::step_down(self.shared.clone(), worker.clone(), self.dice.fork()));
         self.has_faults = true;
         let end = now_ns() + FAULTS_NS;
