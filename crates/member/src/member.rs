@@ -156,6 +156,8 @@ pub struct Member {
     inbox: Mutex<Inbox>,
     /// The newest time that anybody has told of.
     cluster_time: AtomicU64,
+    /// How often the member could not write its log.
+    failures: AtomicU64,
     /// The view's state, and whether writes are accepted, for a look without the lock.
     standing: AtomicU32,
     /// When the process ends, in milliseconds since 1970; 0 unless it is about to.
@@ -196,6 +198,7 @@ impl Member {
             state: Mutex::new(state),
             inbox: Mutex::default(),
             cluster_time: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
             standing: AtomicU32::new(MemberState::Startup as u32),
             quiesce_ends_ms: AtomicI64::new(0),
         })
@@ -316,6 +319,16 @@ impl Member {
         let commits = std::mem::take(&mut inbox.commits);
         let none = arrived.requests.is_empty() && arrived.messages.is_empty() && !commits;
         (!none).then_some((arrived, commits))
+    }
+
+    /// For the driver: the log could not be written.
+    pub fn note_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often the log could not be written, so that the member left consensus for a while.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
     }
 
     /// For the driver: the tickets' side.

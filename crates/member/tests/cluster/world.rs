@@ -359,6 +359,9 @@ impl World {
             let node = &self.nodes[&number];
             match &node.process {
                 Some(process) => {
+                    if process.member.failures() > 0 {
+                        return Err(format!("member {number} stands still: {}", self.describe()));
+                    }
                     let restart = process.server.restart.lock().unwrap().take();
                     if let Some(failure) = process.failure().filter(|_| restart.is_none()) {
                         return Err(format!("member {number}: {failure}"));
