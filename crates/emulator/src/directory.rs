@@ -100,6 +100,21 @@ impl Directory for Emulator {
         self.sync_directory(site)
     }
 
+    fn rename_file(&self, from: &str, to: &str, site: Site) -> Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        self.faults().before_io(IoKind::FileRename)?;
+        {
+            let mut state = self.state();
+            let file = state.disk.file_named(from).ok_or(Error::NotFound)?;
+            state.record(Event::Rename { name: to.to_owned(), file });
+        }
+        // A real file system renames in one step; here the file has both names for a moment.
+        self.sync_directory(site)?;
+        self.state().record(Event::Remove { name: from.to_owned() });
+        self.sync_directory(site)
+    }
+
     fn create_log(&self, name: &str, site: Site) -> Result<Arc<dyn Medium>> {
         check_name(name)?;
         self.faults().before_io(IoKind::Open)?;

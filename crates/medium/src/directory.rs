@@ -36,6 +36,10 @@ pub trait Directory: Send + Sync {
     /// Removes a file, durably (`site/directory`). [`crate::Error::NotFound`] if there is none.
     fn remove_file(&self, name: &str, site: Site) -> Result<()>;
 
+    /// Gives a file another name, durably (`site/directory`): a file of that name is gone. After a crash it has the one
+    /// or the other, or both. [`crate::Error::NotFound`] if there is none.
+    fn rename_file(&self, from: &str, to: &str, site: Site) -> Result<()>;
+
     /// Creates an empty log file, its name durable (`site/directory`), or opens it if it is there.
     fn create_log(&self, name: &str, site: Site) -> Result<Arc<dyn Medium>>;
 

@@ -185,6 +185,13 @@ impl Frames {
         state.frames.get(usize::try_from(nth).ok()?).copied()
     }
 
+    /// The last one whose record is in a segment before this epoch; the purged one if there is none.
+    pub fn last_before(&self, epoch: u64) -> u64 {
+        let state = lock(&self.state);
+        let older = state.frames.partition_point(|frame| frame.epoch < epoch);
+        state.purged.index + older as u64
+    }
+
     /// Forgets frames up to this one. The horizon has the position already.
     pub fn purge(&self, position: LogPosition) {
         let mut state = lock(&self.state);
@@ -231,6 +238,7 @@ mod tests {
         assert_eq!(frames.get(7), Some(frame(7, 14)));
         assert_eq!((frames.get(4), frames.get(10)), (None, None));
         assert!(frames.retains(10) && !frames.retains(9));
+        assert_eq!([10, 11, 12, 99].map(|epoch| frames.last_before(epoch)), [4, 5, 5, 9]);
         let purged = LogPosition { term: 2, index: 7 };
         frames.purge(purged);
         assert_eq!(frames.range(), FrameRange { purged, last: LogPosition { term: 2, index: 9 } });

@@ -63,6 +63,10 @@ impl Directory for Hooked {
         self.emulator.remove_file(name, site)
     }
 
+    fn rename_file(&self, from: &str, to: &str, site: Site) -> Result<()> {
+        self.emulator.rename_file(from, to, site)
+    }
+
     fn create_log(&self, name: &str, site: Site) -> Result<Arc<dyn Medium>> {
         let log = self.emulator.create_log(name, site)?;
         let (stored, growing) = (self.stored.clone(), self.growing.clone());

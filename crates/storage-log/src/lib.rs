@@ -66,6 +66,7 @@ mod hooked;
 mod horizon;
 mod images;
 mod index;
+mod install;
 mod keys;
 mod log_copy;
 mod marks;
@@ -103,6 +104,7 @@ mod versions;
 mod wake;
 
 pub use engine::PmLog;
+pub use install::install_copy;
 pub use options::Options;
 pub use repair::{Repaired, repair};
 pub use salvage::{Mended, salvage};

@@ -85,6 +85,16 @@ impl ReplicatedLog for Core {
         self.data_bytes_max()
     }
 
+    fn frames_before(&self, bytes: u64) -> u64 {
+        let range = self.frames.range();
+        let Some(last) = self.frames.get(range.last.index) else { return range.purged.index };
+        let segments = self.user_segments(0, last.epoch);
+        // The last one is not full.
+        let kept = bytes.div_ceil(u64::from(self.segments.segment_bytes())) as usize + 1;
+        let first_kept = segments.len().checked_sub(kept).and_then(|at| segments.get(at));
+        first_kept.map_or(range.purged.index, |(_, epoch)| self.frames.last_before(*epoch))
+    }
+
     fn purge_frames(&self, index: u64) -> Result<(), StorageError> {
         self.check_alive()?;
         let _order = self.frames.lock_order();

@@ -134,6 +134,10 @@ pub trait ReplicatedLog: Send + Sync {
     /// Bytes of the caller's that a frame can have.
     fn frame_data_bytes_max(&self) -> usize;
 
+    /// The last frame that is older than the log's newest bytes, of which there are this many or somewhat more; the
+    /// purged one if there is none.
+    fn frames_before(&self, bytes: u64) -> u64;
+
     /// Frames up to this index are not read any more, so that the engine may reuse their space. Nothing beyond what is
     /// committed is purged.
     fn purge_frames(&self, index: u64) -> Result<(), StorageError>;

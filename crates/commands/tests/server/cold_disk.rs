@@ -118,6 +118,10 @@ impl Directory for HeldDirectory {
     fn remove_file(&self, name: &str, site: Site) -> Result<()> {
         self.inner.remove_file(name, site)
     }
+    fn rename_file(&self, from: &str, to: &str, site: Site) -> Result<()> {
+        self.inner.rename_file(from, to, site)
+    }
+
     fn create_log(&self, name: &str, site: Site) -> Result<Arc<dyn Medium>> {
         Ok(self.wrap(self.inner.create_log(name, site)?))
     }

@@ -236,6 +236,13 @@ impl Directory for PlainDirectory {
         self.sync_directory(site)
     }
 
+    fn rename_file(&self, from: &str, to: &str, site: Site) -> Result<()> {
+        let (from, to) = (self.file_path(from)?, self.file_path(to)?);
+        self.options.faults.before_io(IoKind::FileRename)?;
+        fs::rename(from, to).map_err(|e| Error::from_io(IoKind::FileRename, &e))?;
+        self.sync_directory(site)
+    }
+
     fn create_log(&self, name: &str, site: Site) -> Result<Arc<dyn Medium>> {
         let path = self.file_path(name)?;
         let log = self.open_log_file(path, true)?;

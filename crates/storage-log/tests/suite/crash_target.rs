@@ -80,6 +80,10 @@ impl Directory for Unmarked {
         self.0.remove_file(name, site)
     }
 
+    fn rename_file(&self, from: &str, to: &str, site: Site) -> kauri_medium::Result<()> {
+        self.0.rename_file(from, to, site)
+    }
+
     fn create_log(&self, name: &str, site: Site) -> kauri_medium::Result<Arc<dyn Medium>> {
         match name {
             MARK_FILE => Err(Error::Unsupported),

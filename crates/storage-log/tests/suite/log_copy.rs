@@ -10,7 +10,7 @@ use kauri_conformance::table::{doc, number};
 use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::Directory;
 use kauri_storage::{LogCopy, StorageEngine, StorageError};
-use kauri_storage_log::verify;
+use kauri_storage_log::{install_copy, verify};
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,11 +22,16 @@ fn configs() -> [EmulatorConfig; 3] {
 /// Writes the copy to a directory of its own, in pieces; calls `between` before each.
 pub fn write(copy: &dyn LogCopy, config: EmulatorConfig, mut between: impl FnMut()) -> Emulator {
     let directory = Emulator::new(config);
+    write_to(&directory, "", copy, &mut between);
+    directory
+}
+
+fn write_to(directory: &Emulator, prefix: &str, copy: &dyn LogCopy, between: &mut dyn FnMut()) {
     let (name, bytes) = copy.log_file();
     for (name, bytes) in copy.files() {
-        directory.replace_file(name, bytes, "test").expect("writing");
+        directory.replace_file(&format!("{prefix}{name}"), bytes, "test").expect("writing");
     }
-    let file = directory.create_log(name, "test").expect("the log");
+    let file = directory.create_log(&format!("{prefix}{name}"), "test").expect("the log");
     file.grow(bytes).expect("growing");
     for part in copy.parts() {
         let mut offset = part.offset;
@@ -39,7 +44,38 @@ pub fn write(copy: &dyn LogCopy, config: EmulatorConfig, mut between: impl FnMut
             offset += len;
         }
     }
-    directory
+    file.persist(0, bytes, "test").expect("persisting");
+    file.drain("test").expect("draining");
+}
+
+#[test]
+fn a_copy_takes_the_place_of_an_engine_whenever_the_power_is_lost() {
+    for config in configs() {
+        let source = Fixture::on(Emulator::new(config), bounded(40));
+        for u in 0..20 {
+            source.table.insert(&doc(0, u, &kilobyte(u as u64)));
+        }
+        let copy = source.engine.copy_log().expect("a copy");
+        let own = Fixture::on(Emulator::new(config), bounded(40));
+        own.table.insert(&doc(7, 7, "is replaced"));
+        own.engine.sync().expect("sync");
+        let Fixture { emulator: directory, engine, table, .. } = own;
+        drop((engine, table));
+        write_to(&directory, "sync.", &*copy, &mut || {});
+        let begun = directory.events();
+        install_copy(&directory, "sync.").expect("installing");
+        let end = directory.events();
+        assert!(end - begun >= 8);
+        for at in begun..=end {
+            let image = directory.crash_seeded(at, at as u64);
+            install_copy(&image, "sync.").expect("once more");
+            let left = image.list().expect("names");
+            assert!(left.iter().all(|name| !name.starts_with("sync.")), "{left:?}");
+            let opened = Fixture::on_existing(image, bounded(40));
+            assert_eq!(opened.contents(), source.contents());
+            opened.table.check();
+        }
+    }
 }
 
 #[test]

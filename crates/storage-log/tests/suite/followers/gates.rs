@@ -184,3 +184,39 @@ fn nothing_is_purged_that_is_not_committed_and_applied() {
     follower.log().purge_frames(leader.history.last().index).expect("purge");
     assert_eq!(follower.log().frames().purged.index, BASE.index + 1, "the rest is not applied");
 }
+
+#[test]
+fn the_frames_before_the_newest_bytes_may_be_purged() {
+    let filled = Filled::new(EmulatorConfig::default());
+    let log = filled.member.log();
+    let purged = log.frames().purged.index;
+    assert_eq!(log.frames_before(0), purged, "there are no frames");
+    for k in 0..12 {
+        filled.update(k, 4);
+        filled.close();
+    }
+    let last = log.frames().last.index;
+    let behind = |index: u64| -> u64 {
+        let bytes = |index| log.read_frame_alone(index).expect("reading").expect("a frame").bytes;
+        (index + 1..=last).map(bytes).sum()
+    };
+    let mut before = last;
+    for bytes in (0..1 << 20).step_by(50_000) {
+        let index = log.frames_before(bytes);
+        assert!(index < last && index <= before, "{bytes}: {index} after {before}");
+        before = index;
+        if index > purged {
+            assert!(behind(index) >= bytes, "{bytes}: {}", behind(index));
+            // Not much more than that.
+            assert!(behind(index) <= bytes + 3 * 65_536 + 60_000, "{bytes}: {}", behind(index));
+        }
+    }
+    assert_eq!(before, purged, "more than there is");
+    let middle = log.frames_before(200_000);
+    assert!(middle > purged);
+    log.commit_frames(last);
+    log.purge_frames(middle).expect("purge");
+    assert_eq!(log.frames_before(200_000), middle);
+    assert_eq!(log.term_of(middle), Some(1));
+    assert_eq!(log.read_frame_alone(middle), Ok(None));
+}
