@@ -34,10 +34,14 @@ pub fn write(directory: &dyn Directory, mut contents: Vec<u8>) -> Result<()> {
     written.map_err(|error| failed(&error.to_string()))
 }
 
+/// The file as it is; `None` if there is none.
+pub fn contents(directory: &dyn Directory) -> Result<Option<Vec<u8>>> {
+    directory.read_file(FILE).map_err(|error| failed(&error.to_string()))
+}
+
 /// Its units with their times; none if there is no file.
 pub fn read(directory: &dyn Directory, mut each: impl FnMut(i64, &[u8])) -> Result<()> {
-    let bytes = directory.read_file(FILE).map_err(|error| failed(&error.to_string()))?;
-    let Some(bytes) = bytes else { return Ok(()) };
+    let Some(bytes) = contents(directory)? else { return Ok(()) };
     let damaged = || {
         failed(
             "it is damaged. Remove the contents of the data directory and start again: the member copies another \

@@ -9,6 +9,8 @@
 //! Invariants: nothing is sent after an append has failed. A view that says writable is published after the engine
 //! accepts writes, and one that says otherwise before anybody learns of another leader from this member.
 
+mod copying;
+mod purging;
 mod requests;
 mod roles;
 mod signs;
@@ -17,11 +19,13 @@ mod statements;
 use crate::acks::Concern;
 use crate::config::SetConfig;
 use crate::entry_log::{self, EngineLog, Failure, Known};
+use crate::initial_sync::source::Source;
 use crate::member::{Asker, Member, Request};
 use crate::message::{self, Invitation, Message, Status};
 use crate::peers::{Dial, Peer};
 use crate::stored::{StateFile, Stored};
 use crate::view::{MemberState, PeerStatus, Place, Progress, View};
+use crate::{checkpoint, initial_sync};
 use kauri_base::log::{self, Attr};
 use kauri_base::{Clock, CommitSeq, Error, ErrorCode, OpTime, RandomSource, Result, Timestamp};
 use kauri_medium::Directory;
@@ -67,6 +71,9 @@ pub trait Host: Send + Sync {
 
     /// Whether this address is this server's.
     fn is_self(&self, host: &str) -> bool;
+
+    /// Runs something that may block, beside everything else.
+    fn aside(&self, work: Box<dyn FnOnce() + Send>);
 }
 
 /// What a driver is made of.
@@ -81,6 +88,8 @@ pub struct Parts {
     pub host: Arc<dyn Host>,
     /// How other members are reached.
     pub dial: Arc<dyn Dial>,
+    /// Bytes of the log that are kept for members that lack them (`--oplogSize`).
+    pub log_bytes: u64,
     /// The worker that it runs on. The engine may block it.
     pub worker: WorkerHandle,
     /// The clock.
@@ -104,6 +113,8 @@ pub struct Driver {
     /// It has applied what the leader had committed when it first heard of it.
     has_caught_up: bool,
     in_maintenance: bool,
+    /// The primary's log begins behind the end of this member's.
+    is_stale: bool,
     elected: Option<(i64, Timestamp)>,
     frozen_until_ns: u64,
     /// Wants the leader to hand over.
@@ -112,6 +123,12 @@ pub struct Driver {
     wiped: BTreeSet<u64>,
     /// While this member is in no set: the link with the member that has invited it.
     inviter: Option<Peer>,
+    /// The initial sync of this member.
+    joining: Option<copying::Joining>,
+    /// Copies for other members.
+    source: Source,
+    /// A checkpoint that is to be written before frames are purged.
+    checkpoint: Option<purging::Checkpoint>,
     /// Messages that come in parts.
     arriving: message::Parts,
     has_told_of_malformed: bool,
@@ -129,6 +146,7 @@ pub struct Driver {
     last_proposal_ns: u64,
     tick_ns: u64,
     status_ns: u64,
+    purge_ns: u64,
     /// When a member that stands still tries again.
     retry_ns: u64,
     is_over: bool,
@@ -150,7 +168,7 @@ struct PeerState {
 impl Driver {
     /// A driver of this member. Reads the state file; begins nothing.
     pub fn new(parts: Parts) -> Result<Driver> {
-        let file = StateFile(parts.directory.clone());
+        let file = StateFile::new(parts.directory.clone());
         let mut driver = Driver {
             file,
             consensus: None,
@@ -161,11 +179,15 @@ impl Driver {
             is_open: false,
             has_caught_up: false,
             in_maintenance: false,
+            is_stale: false,
             elected: None,
             frozen_until_ns: 0,
             wants_to_lead: false,
             wiped: BTreeSet::new(),
             inviter: None,
+            joining: None,
+            source: Source::default(),
+            checkpoint: None,
             arriving: message::Parts::default(),
             has_told_of_malformed: false,
             proposed: VecDeque::new(),
@@ -179,6 +201,7 @@ impl Driver {
             last_proposal_ns: 0,
             tick_ns: monotonic_ns(),
             status_ns: 0,
+            purge_ns: 0,
             retry_ns: 0,
             is_over: false,
             parts,
@@ -192,6 +215,10 @@ impl Driver {
             }
             None => {}
         }
+        initial_sync::discard(&*driver.parts.directory).map_err(|error| {
+            let text = format!("the rest of an initial sync cannot be removed: {error}");
+            Error::new(ErrorCode::OperationFailed, text)
+        })?;
         driver.publish();
         Ok(driver)
     }
@@ -222,6 +249,7 @@ impl Driver {
         self.number = stored.number;
         let engine = self.parts.engine.clone();
         let statements = self.parts.member.statements().clone();
+        let seen = stored.seen;
         let log = EngineLog::open(engine, self.file.clone(), stored, statements)?;
         let applied = self.log()?.applied().index;
         self.applied = log.known(applied);
@@ -237,7 +265,8 @@ impl Driver {
             log,
             self.parts.random.clone(),
             lost_power,
-            applied,
+            // Later configurations are read again.
+            applied.min(seen.max(self.log()?.frames().purged.index)),
         );
         let consensus =
             consensus.map_err(|error| Error::new(ErrorCode::InternalError, error.to_string()))?;
@@ -314,6 +343,7 @@ impl Driver {
     fn next_ns(&self) -> u64 {
         match &self.consensus {
             Some(_) => self.tick_ns + TICK_NS,
+            None if self.joining.is_some() => self.tick_ns + TICK_NS,
             None if self.retry_ns > 0 => self.retry_ns,
             None => u64::MAX,
         }
@@ -344,10 +374,12 @@ impl Driver {
         for bytes in arrived.messages {
             self.take_message(&bytes);
         }
+        arrived.copies.into_iter().for_each(|made| self.take_made_copy(made));
         for (request, asker) in arrived.requests {
             self.take_request(request, asker);
         }
         self.pass_time(now_ns);
+        self.go_on_copying(now_ns);
         self.leave_before_the_end();
         // Entries that were proposed come before the next frame.
         self.pump();
@@ -362,15 +394,16 @@ impl Driver {
             Ok(Message::Consensus(envelope, bodies)) => self.step(envelope, bodies),
             Ok(Message::Status(status)) => self.take_status(status),
             Ok(Message::Invitation(invitation)) => self.take_invitation(invitation),
+            Ok(Message::Copy(message)) => self.take_copy_message(message),
             Ok(Message::Part(part)) => {
                 let whole = match self.peers.contains_key(&part.from) {
                     true => self.arriving.take(part),
                     false => None,
                 };
-                if let Some(Ok(Message::Consensus(envelope, bodies))) =
-                    whole.map(|whole| message::decode(&whole))
-                {
-                    self.step(envelope, bodies);
+                match whole.map(|whole| message::decode(&whole)) {
+                    Some(Ok(Message::Consensus(envelope, bodies))) => self.step(envelope, bodies),
+                    Some(Ok(Message::Copy(message))) => self.take_copy_message(message),
+                    _ => {}
                 }
             }
             Err(message::Malformed) => {
@@ -423,6 +456,7 @@ impl Driver {
             }
         }
         self.send_status(now_ns);
+        self.purge(now_ns);
     }
 
     /// Proposes what workers have committed.
@@ -489,6 +523,9 @@ impl Driver {
         }
         if let Payload::Config(bytes) = &entry.payload {
             self.take_config(bytes);
+        }
+        if let Some(consensus) = &mut self.consensus {
+            consensus.log_for_sync().note_seen(entry.index);
         }
     }
 

@@ -147,6 +147,17 @@ impl EngineLog {
         self.is_dirty = true;
     }
 
+    /// Configurations and changes of the membership up to this entry are in the state. The file tells so when it is
+    /// written next.
+    pub fn note_seen(&mut self, index: u64) {
+        self.stored.seen = self.stored.seen.max(index);
+    }
+
+    /// The file is written by the next [`EngineLog::store_state`], even if it has not changed.
+    pub fn want_state(&mut self) {
+        self.is_dirty = true;
+    }
+
     /// Why the log stands still.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()

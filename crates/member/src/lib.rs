@@ -11,6 +11,8 @@
 //! - [`peers`]: connections with other members; [`message`]: what goes through them.
 //! - [`stored`]: what a member keeps beside the log.
 //! - [`statements`]: which statements of numbered writes were executed.
+//! - [`checkpoint`]: those that frames tell no more of.
+//! - [`initial_sync`]: members without data.
 //! - [`acks`]: which commits are committed in the set, and who waits for them.
 //!
 //! Invariants: nothing here blocks a worker that serves clients. No reply tells of a commit before its write concern
@@ -19,9 +21,11 @@
 //! Must not know: commands, plans, documents of users.
 
 pub mod acks;
+pub mod checkpoint;
 pub mod config;
 pub mod driver;
 pub mod entry_log;
+pub mod initial_sync;
 pub mod member;
 pub mod message;
 pub mod peers;

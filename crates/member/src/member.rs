@@ -5,6 +5,8 @@
 
 use crate::acks::{Acks, Concern};
 use crate::config::SetConfig;
+use crate::initial_sync::receiver::Progress as SyncProgress;
+use crate::initial_sync::source::MadeCopy;
 use crate::statements::Statements;
 use crate::view::{MemberState, PeerStatus, Progress, View};
 use kauri_base::ticket::TicketSource;
@@ -115,6 +117,8 @@ pub struct Arrived {
     pub requests: VecDeque<(Request, Asker)>,
     /// Messages of members, in order.
     pub messages: VecDeque<Vec<u8>>,
+    /// Copies for other members that are made.
+    pub copies: Vec<MadeCopy>,
 }
 
 #[derive(Default)]
@@ -142,6 +146,7 @@ struct State {
     view: Arc<View>,
     progress: Progress,
     peers: Vec<PeerStatus>,
+    sync: Option<SyncProgress>,
     times: Times,
     /// Waiters for a topology.
     topology: ByNumber,
@@ -188,6 +193,7 @@ impl Member {
             view: Arc::default(),
             progress: Progress::default(),
             peers: Vec::new(),
+            sync: None,
             times: Times::default(),
             topology: ByNumber::default(),
         };
@@ -296,6 +302,13 @@ impl Member {
         wake(inbox);
     }
 
+    /// For the driver: a copy for another member is made.
+    pub fn give_copy(&self, made: MadeCopy) {
+        let mut inbox = lock(&self.inbox);
+        inbox.arrived.copies.push(made);
+        wake(inbox);
+    }
+
     /// Readers see everything up to this commit. Called at the end of a worker's tick: if it is news the driver closes
     /// a frame.
     pub fn note_visible(&self, seq: CommitSeq) {
@@ -317,7 +330,8 @@ impl Member {
         let arrived = std::mem::take(&mut inbox.arrived);
         inbox.bytes = 0;
         let commits = std::mem::take(&mut inbox.commits);
-        let none = arrived.requests.is_empty() && arrived.messages.is_empty() && !commits;
+        let Arrived { requests, messages, copies } = &arrived;
+        let none = requests.is_empty() && messages.is_empty() && copies.is_empty() && !commits;
         (!none).then_some((arrived, commits))
     }
 
@@ -376,6 +390,16 @@ impl Member {
     /// For the driver: how far the log is.
     pub fn set_progress(&self, progress: Progress) {
         lock(&self.state).progress = progress;
+    }
+
+    /// For the driver: how far this member's initial sync is.
+    pub fn set_sync_progress(&self, progress: Option<SyncProgress>) {
+        lock(&self.state).sync = progress;
+    }
+
+    /// How far this member's initial sync is, if there is one.
+    pub fn sync_progress(&self) -> Option<SyncProgress> {
+        lock(&self.state).sync.clone()
     }
 
     /// For the driver: the other members.

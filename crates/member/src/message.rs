@@ -7,10 +7,12 @@
 //! - *Part*: of a message that is longer than a command can be ([`split`], [`Parts`]).
 //! - *Status*: a BSON document ([`Status`]).
 //! - *Invitation*: a BSON document ([`Invitation`]): a member that is in no set becomes part of one.
+//! - *Copy*: a BSON document ([`CopyMessage`]): of an initial sync.
 //!
 //! Invariants: what [`decode`] accepts needs no more memory than a few times its bytes. Bodies are of the envelope's entries.
 
 use crate::entry_log::Body;
+use crate::initial_sync::message::CopyMessage;
 use crate::view::{MemberState, Place};
 use kauri_base::{CommitSeq, OpTime, Timestamp};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
@@ -24,6 +26,7 @@ const KIND_CONSENSUS: u8 = 1;
 const KIND_STATUS: u8 = 2;
 const KIND_INVITATION: u8 = 3;
 const KIND_PART: u8 = 4;
+const KIND_COPY: u8 = 5;
 /// Bytes of a part at most.
 const PART_BYTES: usize = 16 << 20;
 /// Bytes of a message in parts at most: above that of the largest unit.
@@ -41,6 +44,8 @@ pub enum Message {
     Invitation(Invitation),
     /// A part of a message.
     Part(Part),
+    /// Of an initial sync.
+    Copy(CopyMessage),
 }
 
 /// A part of a message.
@@ -111,6 +116,8 @@ pub struct Status {
     pub written: Place,
     /// The same, durable.
     pub durable: Place,
+    /// The first entry of its log.
+    pub first: u64,
     /// Its clock, in nanoseconds, to be returned.
     pub sent_ns: u64,
     /// The receiver's clock as the sender was told last, and how long ago that was, in nanoseconds; 0 for never.
@@ -132,8 +139,8 @@ pub struct Invitation {
     pub config: DocBuf,
     /// The number of the member that began the set, and was its only one then.
     pub origin: u64,
-    /// The position before the log's first entry, and its commit sequence.
-    pub base: (LogPosition, u64),
+    /// Whether the log does not tell everything, or that would take long: the receiver copies the sender's files.
+    pub copies: bool,
     /// The sender's term, which it leads, and its last entry: until the receiver has that, it elects nobody.
     pub term: u64,
     /// See above.
@@ -196,6 +203,7 @@ pub fn encode_status(status: &Status) -> Vec<u8> {
         out.put("configTerm", status.config.1);
         put_place(out, "written", status.written);
         put_place(out, "durable", status.durable);
+        out.put("first", status.first as i64);
         out.put("sent", status.sent_ns as i64);
         out.put("echo", status.echo.0 as i64);
         out.put("held", status.echo.1 as i64);
@@ -220,13 +228,16 @@ pub fn encode_invitation(invitation: &Invitation) -> Vec<u8> {
         out.put("votes", invitation.votes);
         out.put("config", &invitation.config);
         out.put("origin", invitation.origin as i64);
-        out.put("term", invitation.base.0.term as i64);
-        out.put("index", invitation.base.0.index as i64);
-        out.put("seq", invitation.base.1 as i64);
+        out.put("copies", invitation.copies);
         out.put("leaderTerm", invitation.term as i64);
         out.put("until", invitation.until as i64);
     });
     sealed([&[KIND_INVITATION], doc.as_doc().as_bytes()].concat())
+}
+
+/// The bytes of a message of an initial sync.
+pub fn encode_copy(message: &CopyMessage) -> Vec<u8> {
+    sealed([&[KIND_COPY], message.encode().as_doc().as_bytes()].concat())
 }
 
 /// The message in these bytes.
@@ -243,6 +254,7 @@ pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
             decode_invitation(document(content)?).map(Message::Invitation).ok_or(Malformed)
         }
         KIND_PART => decode_part(content).map(Message::Part),
+        KIND_COPY => CopyMessage::decode(document(content)?).map(Message::Copy),
         _ => Err(Malformed),
     }
 }
@@ -334,6 +346,7 @@ fn decode_status(doc: Doc<'_>) -> Option<Status> {
         config: (signed("configVersion")?, signed("configTerm")?),
         written: place("written")?,
         durable: place("durable")?,
+        first: number(doc, "first")?,
         sent_ns: number(doc, "sent")?,
         echo: (number(doc, "echo")?, number(doc, "held")?),
         wants_to_lead: matches!(doc.value("wantsToLead"), Value::Bool(true)),
@@ -348,10 +361,7 @@ fn decode_invitation(doc: Doc<'_>) -> Option<Invitation> {
         votes: matches!(doc.value("votes"), Value::Bool(true)),
         config: config.as_doc().to_buf(),
         origin: number(doc, "origin").filter(|origin| *origin > 0)?,
-        base: (
-            LogPosition { term: number(doc, "term")?, index: number(doc, "index")? },
-            number(doc, "seq")?,
-        ),
+        copies: matches!(doc.value("copies"), Value::Bool(true)),
         term: number(doc, "leaderTerm")?,
         until: number(doc, "until")?,
     })
@@ -404,7 +414,7 @@ mod tests {
             Ok(Message::Consensus(of, with)) => assert_eq!((of, with), (envelope, bodies)),
             other => panic!("{other:?}"),
         }
-        let status = Status { set: 9, from: 2, echo: (4, 5), ..Status::default() };
+        let status = Status { set: 9, from: 2, first: 3, echo: (4, 5), ..Status::default() };
         assert!(matches!(decode(&encode_status(&status)), Ok(Message::Status(of)) if of == status));
         let invitation = Invitation {
             from: 1,
@@ -412,12 +422,55 @@ mod tests {
             votes: true,
             config: kauri_bson::doc! { "_id" => "rs" },
             origin: 3,
-            base: (LogPosition { term: 1, index: 1 }, 0),
+            copies: true,
             term: 5,
             until: 70,
         };
         let bytes = encode_invitation(&invitation);
         assert!(matches!(decode(&bytes), Ok(Message::Invitation(of)) if of == invitation));
+    }
+
+    #[test]
+    fn messages_of_a_copy_are_read_as_they_were_written() {
+        use crate::initial_sync::message::{Content, File, PIECE_BYTES, Piece};
+        use kauri_storage::CopyPart;
+        let piece = |bytes| Piece { copy: 9, file: 1, offset: 77, bytes };
+        let part = |offset, bytes| CopyPart { offset, bytes };
+        let (name, parts) = ("pmlog.0".to_owned(), vec![part(0, 3), part(5, 4)]);
+        let file = File { name, bytes: 9, parts, is_log: true };
+        let begun = |files| {
+            let stored = Box::new(crate::stored::tests::stored());
+            Content::Begun { copy: 9, stored, files }
+        };
+        let read = |content| {
+            let bytes = encode_copy(&CopyMessage { from: 4, content });
+            match decode(&bytes) {
+                Ok(Message::Copy(CopyMessage { from: 4, content })) => Some(content),
+                _ => None,
+            }
+        };
+        for content in [
+            Content::Begin,
+            begun(vec![file.clone(), File { is_log: false, ..file.clone() }]),
+            Content::Read(piece(PIECE_BYTES)),
+            Content::Data(piece(3), vec![1, 2, 3]),
+            Content::Gone(9),
+            Content::End(9),
+        ] {
+            assert_eq!(read(content.clone()), Some(content));
+        }
+        let with_parts = |parts| File { parts, ..file.clone() };
+        for wrong in [
+            Content::Read(piece(PIECE_BYTES + 1)),
+            Content::Data(piece(3), vec![1]),
+            begun(vec![with_parts(vec![part(0, 10)])]),
+            begun(vec![with_parts(vec![part(0, 3), part(2, 3)])]),
+            begun(vec![with_parts(vec![part(u64::MAX, 3)])]),
+            begun(vec![File { name: "../x".to_owned(), ..file.clone() }]),
+            begun(vec![File { bytes: 1 << 40, is_log: false, ..file.clone() }]),
+        ] {
+            assert_eq!(read(wrong.clone()), None, "{wrong:?}");
+        }
     }
 
     #[test]

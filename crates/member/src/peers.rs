@@ -96,6 +96,26 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn post(state: &Mutex<State>, letter: Letter) {
+    let mut state = lock(state);
+    if state.letters.len() < QUEUED_MAX && !state.is_closed {
+        state.letters.push_back(letter);
+    }
+    let waker = state.waker.take();
+    drop(state);
+    waker.into_iter().for_each(Waker::wake);
+}
+
+/// Sends messages to another member, as long as its [`Peer`] is there.
+pub struct Sender(Arc<Mutex<State>>);
+
+impl Sender {
+    /// As [`Peer::send_bytes`].
+    pub fn send_bytes(&self, bytes: Vec<u8>) {
+        post(&self.0, Letter::Other(bytes));
+    }
+}
+
 impl Peer {
     /// A link of member `own` with the one at `host`, on this worker.
     pub fn open(
@@ -118,24 +138,19 @@ impl Peer {
         peer
     }
 
-    fn post(&self, letter: Letter) {
-        let mut state = lock(&self.state);
-        if state.letters.len() < QUEUED_MAX {
-            state.letters.push_back(letter);
-        }
-        let waker = state.waker.take();
-        drop(state);
-        waker.into_iter().for_each(Waker::wake);
-    }
-
     /// Sends a message of consensus, with the bodies of its entries.
     pub fn send(&self, envelope: Envelope) {
-        self.post(Letter::Consensus(Box::new(envelope)));
+        post(&self.state, Letter::Consensus(Box::new(envelope)));
     }
 
     /// Sends another message.
     pub fn send_bytes(&self, bytes: Vec<u8>) {
-        self.post(Letter::Other(bytes));
+        post(&self.state, Letter::Other(bytes));
+    }
+
+    /// What sends messages from any thread.
+    pub fn sender(&self) -> Sender {
+        Sender(self.state.clone())
     }
 
     /// Nothing is heard of the member: the next message goes by another link.

@@ -8,7 +8,8 @@ use kauri_replication::{HardState, Membership};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-const FILE: &str = "replica-set.bson";
+/// The file's name.
+pub const FILE: &str = "replica-set.bson";
 
 /// See the module's head.
 #[derive(Clone, PartialEq, Debug)]
@@ -21,6 +22,8 @@ pub struct Stored {
     pub until: u64,
     /// The configuration document.
     pub config: DocBuf,
+    /// Configurations and changes of the membership up to this entry are in this.
+    pub seen: u64,
     /// Consensus' state.
     pub state: HardState,
     /// The run of the machine in which it was written. Another one now: the power was lost, or the machine restarted.
@@ -29,12 +32,25 @@ pub struct Stored {
 
 /// The file.
 #[derive(Clone)]
-pub struct StateFile(pub Arc<dyn Directory>);
+pub struct StateFile {
+    directory: Arc<dyn Directory>,
+    name: String,
+}
 
 impl StateFile {
+    /// That of a data directory.
+    pub fn new(directory: Arc<dyn Directory>) -> StateFile {
+        StateFile::with_prefix(directory, "")
+    }
+
+    /// One whose name begins with this.
+    pub fn with_prefix(directory: Arc<dyn Directory>, prefix: &str) -> StateFile {
+        StateFile { directory, name: format!("{prefix}{FILE}") }
+    }
+
     /// What it has; `None` before the member is part of a set.
     pub fn read(&self) -> Result<Option<Stored>> {
-        let bytes = self.0.read_file(FILE).map_err(|error| failed(&error.to_string()))?;
+        let bytes = self.directory.read_file(&self.name).map_err(|error| failed(&error.to_string()))?;
         let Some(bytes) = bytes else { return Ok(None) };
         let doc = Doc::from_bytes(&bytes).map_err(|error| failed(error.message()))?;
         read(doc).map(Some).ok_or_else(|| failed("it has not the expected fields"))
@@ -44,12 +60,14 @@ impl StateFile {
     pub fn write(&self, stored: &Stored) -> Result<()> {
         let doc = DocBuf::build(|out| write(stored, out));
         let bytes = doc.as_doc().as_bytes();
-        self.0.replace_file(FILE, bytes, "member.state").map_err(|error| failed(&error.to_string()))
+        let written = self.directory.replace_file(&self.name, bytes, "member.state");
+        written.map_err(|error| failed(&error.to_string()))
     }
 
     /// Removes it.
     pub fn remove(&self) -> Result<()> {
-        self.0.remove_file(FILE, "member.state").map_err(|error| failed(&error.to_string()))
+        let removed = self.directory.remove_file(&self.name, "member.state");
+        removed.map_err(|error| failed(&error.to_string()))
     }
 }
 
@@ -57,11 +75,13 @@ fn failed(why: &str) -> Error {
     Error::new(ErrorCode::OperationFailed, format!("the file {FILE} in the data directory: {why}"))
 }
 
-fn write(stored: &Stored, out: &mut DocWriter<'_>) {
+/// Its fields.
+pub fn write(stored: &Stored, out: &mut DocWriter<'_>) {
     let state = &stored.state;
     out.put("number", stored.number as i64);
     out.put("origin", stored.origin as i64);
     out.put("until", stored.until as i64);
+    out.put("seen", stored.seen as i64);
     out.put("term", state.term as i64);
     out.put("vote", state.vote as i64);
     out.put("commit", state.commit as i64);
@@ -87,7 +107,8 @@ fn names(membership: &Membership) -> [(&'static str, &BTreeSet<u64>); 4] {
     ]
 }
 
-fn read(doc: Doc<'_>) -> Option<Stored> {
+/// The state of these fields; `None` if they are not those of one.
+pub fn read(doc: Doc<'_>) -> Option<Stored> {
     let number = |doc: Doc<'_>, name| match doc.value(name) {
         Value::Int64(number) => u64::try_from(number).ok(),
         _ => None,
@@ -106,6 +127,7 @@ fn read(doc: Doc<'_>) -> Option<Stored> {
         number: number(doc, "number")?,
         origin: number(doc, "origin")?,
         until: number(doc, "until")?,
+        seen: number(doc, "seen")?,
         config: config.as_doc().to_buf(),
         machine_run: doc.value("machineRun").as_str()?.to_owned(),
         state: HardState {
@@ -126,15 +148,16 @@ fn read(doc: Doc<'_>) -> Option<Stored> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    #[test]
-    fn a_state_is_read_as_it_was_written() {
-        let stored = Stored {
+    /// Some state.
+    pub(crate) fn stored() -> Stored {
+        Stored {
             number: 3,
             origin: 1,
             until: 30,
+            seen: 39,
             config: kauri_bson::doc! { "_id" => "rs", "version" => 2 },
             machine_run: "run".to_owned(),
             state: HardState {
@@ -146,7 +169,12 @@ mod tests {
                 boot: 9,
                 lost_power: true,
             },
-        };
+        }
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        let stored = stored();
         let doc = DocBuf::build(|out| write(&stored, out));
         assert_eq!(read(doc.as_doc()), Some(stored));
         assert_eq!(read(kauri_bson::doc! { "number" => 3_i64 }.as_doc()), None);

@@ -55,11 +55,6 @@ impl Driver {
             let message = "No host described in new configuration maps to this node";
             return refused(ErrorCode::NodeNotFound, message);
         };
-        if self.parts.engine.visible().0 > 0 && config.members.len() > 1 {
-            let message = "This server has data, and members that begin without cannot copy it yet: initiate a set of \
-                           this member alone, or a set of servers without data";
-            return refused(ErrorCode::CannotInitializeNodeWithData, message);
-        }
         let state = HardState { term: BASE.term, ..HardState::default() };
         let origin = (own, 0);
         self.begin(own, &config.to_doc(), origin, state)?;
@@ -86,7 +81,8 @@ impl Driver {
         };
         let machine_run = self.parts.host.machine_run();
         let config = config.clone();
-        let stored = Stored { number, origin, until, config, state, machine_run };
+        let seen = BASE.index;
+        let stored = Stored { number, origin, until, config, seen, state, machine_run };
         self.file.write(&stored)?;
         self.tick_ns = monotonic_ns();
         let started = self.start(stored);

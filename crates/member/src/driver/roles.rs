@@ -82,6 +82,8 @@ impl Driver {
     pub(super) fn leave_leadership(&mut self) {
         self.role = Role::Follower;
         self.elected = None;
+        self.source.clear();
+        self.checkpoint = None;
         if std::mem::take(&mut self.is_open) {
             if let Ok(log) = self.log() {
                 log.follow();
@@ -354,8 +356,10 @@ impl Driver {
         }
         match self.role {
             Role::Leader if self.is_open => MemberState::Primary,
+            _ if self.joining.is_some() => MemberState::Startup2,
             _ if me.is_arbiter => MemberState::Arbiter,
-            _ if self.in_maintenance || !self.has_caught_up => MemberState::Recovering,
+            _ if self.in_maintenance || self.is_stale => MemberState::Recovering,
+            _ if !self.has_caught_up => MemberState::Recovering,
             _ if self.consensus.is_none() || self.shows_too_much() => MemberState::Recovering,
             _ => MemberState::Secondary,
         }

@@ -6,6 +6,9 @@ use kauri_replication::HardState;
 /// After this long without a sign of life a member may be one that is in no set.
 const SILENT_NS: u64 = 1_000_000_000;
 
+/// Bytes of a log, at most, that a new member reads rather than copy the engine's files.
+const REPLAYED_BYTES: u64 = 64 << 20;
+
 /// Seconds of silence after which a link is given up, again and again.
 const LINK_SILENT_S: u64 = 3;
 
@@ -20,15 +23,15 @@ impl Driver {
 
     /// Tells all others of this member, at regular times.
     pub(super) fn send_status(&mut self, now_ns: u64) {
-        let Some(config) = self.config.as_ref().filter(|_| self.consensus.is_some()) else {
-            return;
-        };
+        let takes_part = self.consensus.is_some() || self.joining.is_some();
+        let Some(config) = self.config.as_ref().filter(|_| takes_part) else { return };
         if now_ns < self.status_ns {
             return;
         }
         let interval_ms = config.settings.heartbeat_interval_ms.max(1) as u64;
         self.status_ns = now_ns + interval_ms * 1_000_000;
         let progress = self.parts.member.progress();
+        let first = self.log().map_or(0, |log| log.frames().purged.index + 1);
         for state in self.peers.values() {
             let silent_ns = now_ns.saturating_sub(state.heard_ns);
             if state.heard_ns > 0 && silent_ns / SILENT_NS % LINK_SILENT_S == LINK_SILENT_S - 1 {
@@ -42,6 +45,7 @@ impl Driver {
                 config: (config.version, config.term),
                 written: progress.written,
                 durable: progress.durable,
+                first,
                 sent_ns: now_ns,
                 echo: (state.status.sent_ns, now_ns.saturating_sub(state.heard_ns)),
                 wants_to_lead: self.wants_to_lead,
@@ -57,6 +61,10 @@ impl Driver {
     fn invite(&self) {
         let Some(consensus) = &self.consensus else { return };
         let (log, membership) = (consensus.log(), consensus.membership());
+        let bytes = REPLAYED_BYTES.min(self.parts.log_bytes / 4);
+        let is_short = self.log().is_ok_and(|log| log.frames_before(bytes) <= BASE.index);
+        let is_whole = kauri_replication::Log::first(log) == BASE.index + 1;
+        let copies = !is_whole || !is_short || self.base_seq > 0;
         for (number, state) in &self.peers {
             let silent_ns = monotonic_ns().saturating_sub(state.heard_ns);
             let is_new = silent_ns > SILENT_NS || state.status.state == MemberState::Startup;
@@ -65,17 +73,13 @@ impl Driver {
             if !is_new || !membership.contains(*number) || membership.is_joint() {
                 continue;
             }
-            // Every member begins as the first one did, and reads the whole log.
-            if kauri_replication::Log::first(log) != BASE.index + 1 {
-                continue;
-            }
             let invitation = Invitation {
                 from: self.number,
                 to: *number,
                 votes,
                 config: log.stored().config.clone(),
                 origin: log.stored().origin,
-                base: (BASE, self.base_seq),
+                copies,
                 term: consensus.term(),
                 until: kauri_replication::Log::last(log),
             };
@@ -114,8 +118,11 @@ impl Driver {
         }
         let (from, wants, is_primary) =
             (status.from, status.wants_to_lead, status.state == MemberState::Primary);
-        let written = status.written.optime;
+        let (written, first) = (status.written.optime, status.first);
         state.status = status;
+        if is_primary {
+            self.look_whether_it_is_stale(first);
+        }
         if is_primary && self.applied.as_ref().is_some_and(|of| place_of(of).optime >= written) {
             self.has_caught_up = true;
         }
@@ -126,6 +133,19 @@ impl Driver {
             // Not possible now: the member asks again.
             let _ = consensus.hand_over(from);
         }
+    }
+
+    /// The primary's log begins with this entry: a member that lacks earlier ones cannot follow.
+    fn look_whether_it_is_stale(&mut self, first: u64) {
+        let Some(consensus) = &self.consensus else { return };
+        let is_stale = kauri_replication::Log::last(consensus.log()) + 1 < first;
+        if is_stale && !self.is_stale {
+            let message = "We are too stale to catch up: the other members do not have the entries any more that this \
+                           one lacks. Remove the contents of its data directory, then start it again: it copies \
+                           another one's data";
+            log::warning("REPL", 21_799, "member", message, Attr::new());
+        }
+        self.is_stale = is_stale;
     }
 
     /// The set counts this member among its voters, and it has no log: its disk was emptied.
@@ -166,11 +186,14 @@ impl Driver {
             return self.say_that_nothing_is_here(&invitation, &config);
         }
         let own = self.parts.engine.newest().map_or(0, |newest| newest.seq.0);
-        if (invitation.base.0, invitation.base.1) != (BASE, own) {
-            let attr = Attr::new().num("commits", own).num("theirs", invitation.base.1);
+        if own > 0 {
+            let attr = Attr::new().num("commits", own);
             let message = "This member has other data than the set that invites it: remove the contents of its data \
                            directory, then start it again";
             return log::warning("REPL", 6_400_005, "member", message, attr);
+        }
+        if invitation.copies {
+            return self.begin_copying(&invitation, config);
         }
         let attr = Attr::new().str("setName", &config.name).num("member", invitation.to);
         self.inviter = None;

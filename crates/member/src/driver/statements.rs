@@ -4,7 +4,7 @@ use super::*;
 use crate::statements::table::WINDOW_MS;
 
 impl Driver {
-    fn now_ms(&self) -> u64 {
+    pub(super) fn now_ms(&self) -> u64 {
         self.parts.clock.monotonic().as_millis() as u64
     }
 
@@ -25,7 +25,11 @@ impl Driver {
     /// Reads the applied frames of the window.
     pub(super) fn read_statements(&self, log: &EngineLog) -> Result<()> {
         let (now_ms, wall_ms) = (self.now_ms(), self.parts.clock.unix_ms());
-        let age_ms = |of: &Known| wall_ms.saturating_sub(of.wall_ms).max(0) as u64;
+        let age_since = |when_ms: i64| wall_ms.saturating_sub(when_ms).max(0) as u64;
+        let age_ms = |of: &Known| age_since(of.wall_ms);
+        checkpoint::read(&*self.parts.directory, |when_ms, unit| {
+            self.parts.member.statements().learn(unit, now_ms, age_since(when_ms));
+        })?;
         let frames = self.log()?;
         let (mut first, end) = (frames.frames().purged.index + 1, frames.applied().index + 1);
         let mut young = end;

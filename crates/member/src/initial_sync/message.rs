@@ -1,7 +1,7 @@
 //! What the receiver of a copy and its source say, as BSON documents.
 
 use crate::stored::{self, Stored};
-use kauri_bson::{Array, Doc, DocBuf, Value};
+use kauri_bson::{Doc, DocBuf, Value};
 use kauri_replication::reader::{Malformed, Reader};
 use kauri_storage::CopyPart;
 
@@ -177,7 +177,7 @@ fn file(doc: Doc<'_>) -> Result<File, Malformed> {
         parts.push(part);
     }
     // A file of the data directory, and no other one.
-    let is_name = kauri_medium::check_name(&name).is_ok();
+    let is_name = kauri_medium::directory::check_name(&name).is_ok();
     if !is_name || !is_log && bytes > SMALL_BYTES_MAX || bytes >= 1 << 60 {
         return Err(Malformed);
     }

@@ -5,7 +5,7 @@
 use super::message::{Content, File, Piece};
 use crate::checkpoint;
 use crate::stored::Stored;
-use kauri_storage::{CopyPart, LogCopy};
+use kauri_storage::{CopyPart, LogCopy, StorageError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,6 +38,16 @@ struct Giving {
 /// See the module's head.
 #[derive(Default)]
 pub struct Source(BTreeMap<u64, Giving>);
+
+/// A copy that was made aside, and for whom.
+pub struct MadeCopy {
+    /// The member that wants it.
+    pub to: u64,
+    /// Its number.
+    pub number: u64,
+    /// It, or why there is none.
+    pub copy: Result<Box<dyn LogCopy>, StorageError>,
+}
 
 /// What becomes of a wish for a copy.
 #[derive(PartialEq, Debug)]
@@ -207,7 +217,6 @@ fn joined(parts: &[CopyPart]) -> Vec<CopyPart> {
 mod tests {
     use super::*;
     use kauri_base::CommitSeq;
-    use kauri_storage::StorageError;
 
     struct Fixed;
 

@@ -13,6 +13,7 @@
 pub mod encoding;
 pub mod table;
 
+use crate::checkpoint;
 use encoding::Executed;
 use kauri_base::{Clock, work};
 use kauri_storage::{
@@ -107,6 +108,27 @@ impl Statements {
             let when_ms = now_ms.saturating_sub(age_ms);
             self.shard(&executed.session).table.note(&executed, when_ms);
         }
+    }
+
+    /// What is known of all sessions, as the contents of a [`checkpoint`] file; and `newest` as of the same moment, at
+    /// which nothing of a session is being committed. Times are the monotonic one and milliseconds since 1970.
+    pub fn snapshot<T>(
+        &self,
+        (now_ms, wall_ms): (u64, i64),
+        newest: impl FnOnce() -> T,
+    ) -> (Vec<u8>, T) {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let newest = newest();
+        let (mut contents, mut unit) = (Vec::new(), Vec::new());
+        for shard in &self.shards {
+            for (used_ms, executed) in lock(shard).table.all(now_ms) {
+                unit.clear();
+                executed.encode(&mut unit);
+                let age_ms = now_ms.saturating_sub(used_ms);
+                checkpoint::put(&mut contents, wall_ms.saturating_sub_unsigned(age_ms), &unit);
+            }
+        }
+        (contents, newest)
     }
 
     /// Closes a frame with the statements of all units that have none. Nothing of a session is committed meanwhile.
@@ -215,6 +237,51 @@ impl Committer for SetCommitter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_snapshot_tells_all_that_is_known() {
+        let statements = Statements::default();
+        let write = |session, number, statements| NumberedWrite {
+            session: [session; 16],
+            number,
+            statements,
+        };
+        let (plain, with_result) = (|n| (n, Vec::new()), |n| (n, b"result".to_vec()));
+        let all = [
+            (write(1, 5, vec![plain(0), plain(1), plain(7), with_result(9)]), 1_000),
+            (write(2, 8, vec![with_result(0)]), 500),
+            (write(6, 3, vec![]), 200),
+        ];
+        for (write, age_ms) in &all {
+            let mut data = Vec::new();
+            Executed::of(write, 100).encode(&mut data);
+            statements.learn(&data, 2_000, *age_ms);
+        }
+        let (contents, newest) = statements.snapshot((2_000, 1_000_000), || 44);
+        assert_eq!(newest, 44);
+        let directory =
+            kauri_emulator::Emulator::new(kauri_emulator::EmulatorConfig::default());
+        checkpoint::write(&directory, contents).unwrap();
+        let (read, mut times) = (Statements::default(), Vec::new());
+        let learn = |when_ms, unit: &[u8]| {
+            times.push(when_ms);
+            read.learn(unit, 0, 0);
+        };
+        checkpoint::read(&directory, learn).unwrap();
+        times.sort_unstable();
+        assert_eq!(times, [999_000, 999_500, 999_800]);
+        for (write, _) in &all {
+            for (statement, _) in write.statements.iter().chain([&plain(2), &plain(8)]) {
+                let look = |of: &Statements| of.look(&write.session, write.number, *statement, 0);
+                assert_eq!(look(&read), look(&statements), "{write:?} {statement}");
+            }
+            let older = read.look(&write.session, write.number - 1, 0, 0);
+            assert_eq!(older, Err(write.number));
+        }
+        let later = (2_000 + table::WINDOW_MS, 0);
+        assert_eq!(statements.snapshot(later, || ()).0.is_empty(), false);
+        assert!(statements.snapshot((later.0 + 1, 0), || ()).0.is_empty());
+    }
 
     #[test]
     fn two_attempts_of_a_session_do_not_commit_at_the_same_time() {

@@ -53,6 +53,19 @@ struct Session {
 }
 
 impl Session {
+    /// What is known of it, as a unit that has executed all of it.
+    fn executed(&self, id: SessionId) -> Executed {
+        let ranges = self.ranges.iter().map(|(&first, &last)| Item::Plain { first, last });
+        let results = self.results.iter().map(|(&statement, done)| {
+            let result = match done {
+                Done::Result(result) => Some(result.clone()),
+                Done::Plain | Done::Lost => None,
+            };
+            Item::Result { statement, result }
+        });
+        Executed { session: id, number: self.number, items: ranges.chain(results).collect() }
+    }
+
     fn other_bytes(&self) -> usize {
         SESSION_BYTES + ITEM_BYTES * (self.ranges.len() + self.results.len())
     }
@@ -212,6 +225,14 @@ impl Table {
             }
             self.remove(&id);
         }
+    }
+
+    /// What is known of each session that may still be used, and when that was; in the order of their use.
+    pub fn all(&self, now_ms: u64) -> impl Iterator<Item = (u64, Executed)> {
+        let sessions = self.order.values().filter_map(|id| Some((id, self.sessions.get(id)?)));
+        sessions
+            .filter(move |(_, of)| of.used_ms.saturating_add(WINDOW_MS) >= now_ms)
+            .map(|(id, session)| (session.used_ms, session.executed(*id)))
     }
 
     /// Sessions that it has.

@@ -39,6 +39,7 @@ fn sets_keep_their_promises_under_faults() {
             all.step_downs > 0 && all.partitions > 0 && all.wiped > 0 && all.times > 0,
             "{all:?}"
         );
+        assert!(all.copies > 0 && all.purged > 0, "{all:?}");
     }
 }
 

@@ -5,10 +5,10 @@ use kauri_base::virtual_time::VirtualClock;
 use kauri_base::{CommitSeq, Result};
 use kauri_emulator::Emulator;
 use kauri_member::peers::{Dial, Dialing, Link, Sending};
-use kauri_member::{Driver, Host, Member, Parts, SetCommitter};
+use kauri_member::{Driver, Host, Member, Parts, SetCommitter, initial_sync};
 use kauri_replication::simulated::Network;
 use kauri_storage::{AppliedChange, StorageEngine, StorageError};
-use kauri_storage_log::{Options, PmLog};
+use kauri_storage_log::{Options, PmLog, install_copy};
 use kauri_testkit::Dice;
 use kauri_transport::{SeededWorkers, WorkerHandle, monotonic_ns};
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub struct Wire {
     pub network: Arc<Mutex<Network<Vec<u8>>>>,
     /// The number of each living process, by member.
     pub lives: Arc<Mutex<BTreeMap<u64, u64>>>,
+    /// Bytes of the log that members keep.
+    pub log_bytes: u64,
 }
 
 /// The address of a member, and the member of an address.
@@ -108,6 +110,10 @@ impl Host for Server {
     fn is_self(&self, host: &str) -> bool {
         member_of(host) == self.number
     }
+
+    fn aside(&self, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
 }
 
 /// A process.
@@ -140,6 +146,8 @@ impl Process {
             random: Arc::new(SeededRandom::new(dice.bits())),
             ..Options::default()
         };
+        initial_sync::finish(disk, |prefix| install_copy(disk, prefix))
+            .map_err(|error| kauri_base::Error::location(1, format!("finishing: {error}")))?;
         let engine = Arc::new(PmLog::open(Arc::new(disk.clone()), options)?);
         let workers = SeededWorkers::new(1)?;
         let worker = workers.executor().workers()[0].clone();
@@ -152,6 +160,7 @@ impl Process {
             directory: Arc::new(disk.clone()),
             host: server.clone(),
             dial: Arc::new(Dialer { wire: wire.clone(), from: number }),
+            log_bytes: wire.log_bytes,
             worker: worker.clone(),
             clock: Arc::new(VirtualClock),
             random: Arc::new(SeededRandom::new(dice.bits())),

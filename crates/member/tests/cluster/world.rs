@@ -40,6 +40,10 @@ pub struct Counts {
     pub answered: u64,
     pub wiped: u64,
     pub times: u64,
+    /// Initial syncs that were completed.
+    pub copies: u64,
+    /// Members whose log has lost its beginning at the end.
+    pub purged: u64,
 }
 
 impl Counts {
@@ -56,6 +60,8 @@ impl Counts {
         self.answered += other.answered;
         self.wiped += other.wiped;
         self.times += other.times;
+        self.copies += other.copies;
+        self.purged += other.purged;
     }
 }
 
@@ -168,7 +174,8 @@ impl World {
         let dice = Dice::new(seed);
         let members = dice.pick(&[1, 3, 3, 3, 5]).copied().unwrap_or(3);
         let network = Arc::new(Mutex::new(Network::new(dice.bits())));
-        let wire = Wire { network, lives: Arc::default() };
+        let log_bytes = dice.pick(&[1 << 16, 1 << 18, 1 << 20, 1 << 40]).copied().unwrap_or(1 << 18);
+        let wire = Wire { network, lives: Arc::default(), log_bytes };
         let nodes = (1..=members).map(|number| {
             let disk = Emulator::new(draw_disk(&dice));
             let node = Node {
@@ -210,6 +217,12 @@ impl World {
         }
         let first = self.nodes[&1].process.as_ref().expect("it runs").member.clone();
         let worker = self.clients.executor().workers()[0].clone();
+        let mut prepared = None;
+        if self.dice.percent(30) {
+            // The set begins with data.
+            let target = self.target_of(1).expect("it runs");
+            prepared = Some(client::prepare(&target).map_err(|error| format!("data: {error}"))?);
+        }
         let (config, began) = (self.config(), Arc::new(Mutex::new(None)));
         let told = began.clone();
         worker.spawn(async move {
@@ -222,7 +235,10 @@ impl World {
         }
         let leader = self.leader().expect("it leads");
         let target = self.target_of(leader).expect("it runs");
-        let seq = client::prepare(&target).map_err(|error| format!("the lists: {error}"))?;
+        let seq = match prepared {
+            Some(seq) => seq,
+            None => client::prepare(&target).map_err(|error| format!("the lists: {error}"))?,
+        };
         self.until(20 * SECOND_NS, "the lists are not acknowledged", |_| {
             matches!(target.member.acknowledged(seq, &Concern::Majority), Ok(None))
         })?;
@@ -367,10 +383,14 @@ impl World {
                         return Err(format!("member {number}: {failure}"));
                     }
                     if let Some(why) = restart {
-                        if !why.starts_with("writes that") {
+                        let is_copy = why.starts_with("the initial sync");
+                        if !is_copy && !why.starts_with("writes that") {
                             return Err(format!("member {number}: {why}"));
                         }
-                        self.shared.count(|counts| counts.restarts += 1);
+                        self.shared.count(|counts| match is_copy {
+                            true => counts.copies += 1,
+                            false => counts.restarts += 1,
+                        });
                         self.kill(number, false);
                         self.start(number)?;
                     }
@@ -529,6 +549,8 @@ impl World {
         let mut models = Vec::new();
         for (number, node) in &self.nodes {
             let engine = &node.process.as_ref().expect("it runs").engine;
+            let purged = engine.replicated_log().map_or(0, |log| log.frames().purged.index);
+            self.shared.count(|counts| counts.purged += u64::from(purged > 1));
             let model = Model::read(&**engine).map_err(|error| format!("{number}: {error}"))?;
             models.push(model);
         }

@@ -1,0 +1,90 @@
+//! Gives space of old frames back.
+//!
+//! Each member keeps the newest frames of its log, of so many bytes as `--oplogSize` says, for members that lack them. A
+//! leader keeps more for members that are behind, up to twice as many; and what the copies lack that it gives.
+//!
+//! Frames tell which statements of numbered writes were executed. Before some are purged, a checkpoint with all that is
+//! known is written. It may have statements of units that are not committed in the set, and could be cut off: so it is
+//! written once they are.
+
+use super::*;
+
+/// Between two looks.
+const LOOK_NS: u64 = 1_000_000_000;
+/// Frames are purged when there are so many more bytes of them than are kept, by this part.
+const STEP: u64 = 8;
+/// Frames that are kept at most: each takes memory.
+const FRAMES_MAX: u64 = 4_000_000;
+
+/// What is to be written before frames are purged.
+pub(super) struct Checkpoint {
+    contents: Vec<u8>,
+    /// The newest commit then.
+    seq: u64,
+}
+
+impl Driver {
+    /// At regular times: purges what may be.
+    pub(super) fn purge(&mut self, now_ns: u64) {
+        if now_ns < self.purge_ns || self.consensus.is_none() {
+            return;
+        }
+        self.purge_ns = now_ns + LOOK_NS;
+        self.look_after_copies(now_ns);
+        if let Some(checkpoint) = self.checkpoint.take() {
+            return self.purge_behind(checkpoint);
+        }
+        let (Some(index), Ok(log)) = (self.purgeable(STEP), self.log()) else { return };
+        if index > log.frames().purged.index {
+            let Parts { engine, clock, member, .. } = &self.parts;
+            let times = (self.now_ms(), clock.unix_ms());
+            let newest = || engine.newest().map_or(0, |newest| newest.seq.0);
+            let (contents, seq) = member.statements().snapshot(times, newest);
+            self.checkpoint = Some(Checkpoint { contents, seq });
+        }
+    }
+
+    /// The last frame that may be purged, if one of every so many bytes of the log is to remain behind.
+    fn purgeable(&self, step: u64) -> Option<u64> {
+        let (consensus, log, kept) = (self.consensus.as_ref()?, self.log().ok()?, self.parts.log_bytes);
+        let slack = if step > 0 { kept / step } else { 0 };
+        let last = log.frames().last.index;
+        let mut index = log.frames_before(kept + slack).max(last.saturating_sub(FRAMES_MAX));
+        if self.role == Role::Leader {
+            let most = log.frames_before(2 * kept).max(last.saturating_sub(FRAMES_MAX));
+            let up = self.peers.iter().filter(|(_, of)| of.heard_ns > 0 && !self.is_down(of));
+            let reached = up.filter_map(|(number, _)| Some(consensus.reached_by(*number)?.0));
+            index = index.min(reached.min().unwrap_or(u64::MAX).max(most));
+        }
+        let committed = self.given.min(log.applied().index);
+        Some(index.min(committed).min(self.source.keeps().unwrap_or(u64::MAX)))
+    }
+
+    fn purge_behind(&mut self, checkpoint: Checkpoint) {
+        let Some(consensus) = &self.consensus else { return };
+        let committed = consensus.log().known(consensus.durable_commit());
+        if committed.is_none_or(|known| known.seq < checkpoint.seq) {
+            self.checkpoint = Some(checkpoint);
+            return;
+        }
+        let Some(index) = self.purgeable(0) else { return };
+        let written = checkpoint::write(&*self.parts.directory, checkpoint.contents);
+        let purged = written.and_then(|()| {
+            if let Some(consensus) = &mut self.consensus {
+                let log = consensus.log_for_sync();
+                log.want_state();
+                log.store_state();
+                if log.failure().is_some() {
+                    // The driver looks at it.
+                    return Ok(());
+                }
+            }
+            Ok(self.log()?.purge_frames(index)?)
+        });
+        if let Err(error) = purged {
+            let attr = Attr::new().str("error", error.message());
+            let message = "Old entries of the log cannot be removed";
+            log::warning("REPL", 6_400_014, "member", message, attr);
+        }
+    }
+}
