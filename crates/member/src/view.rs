@@ -82,6 +82,8 @@ pub struct View {
     pub term: i64,
     /// Whether writes are accepted. A new primary applies what it has first.
     pub is_writable: bool,
+    /// Whether the others do not have entries any more that this member lacks.
+    pub is_too_stale: bool,
     /// Whether the member is about to end, and wants no new work.
     pub is_quiescing: bool,
     /// `topologyVersion.counter`: higher with each view that differs in what `hello` tells.

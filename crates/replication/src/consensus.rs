@@ -299,6 +299,7 @@ impl<L: Log> Consensus<L> {
             term: raft.term,
             leads: self.leads(),
             leader: raft.leader_id,
+            first: self.log().first(),
             last: raft.raft_log.last_index(),
             committed: raft.raft_log.committed,
             membership: &self.membership,

@@ -69,6 +69,8 @@ pub struct View<'a> {
     pub leads: bool,
     /// The leader of its term; 0 if unknown.
     pub leader: u64,
+    /// Its first index: earlier entries are not known any more, and were committed.
+    pub first: u64,
     /// Its last index.
     pub last: u64,
     /// Its commit point.
@@ -161,7 +163,7 @@ fn check_append(message: &Message, view: &View<'_>) -> Result<(), Refused> {
         if index > view.committed {
             break;
         }
-        if (view.term_of)(index) != Some(term) {
+        if index + 1 >= view.first && (view.term_of)(index) != Some(term) {
             return Err(Refused::Diverged);
         }
     }

@@ -149,7 +149,8 @@ impl Driver {
     }
 
     fn begin_copy_for(&mut self, to: u64, now_ns: u64) {
-        let Some(consensus) = self.consensus.as_ref().filter(|_| self.is_open) else { return };
+        let leads = self.role == Role::Leader;
+        let Some(consensus) = self.consensus.as_ref().filter(|_| leads) else { return };
         let membership = consensus.membership();
         if !membership.contains(to) || membership.votes(to) {
             return;

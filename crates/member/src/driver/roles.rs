@@ -276,6 +276,7 @@ impl Driver {
             config.members.iter().position(|of| of.number() == number)
         };
         view.me = place(self.number);
+        view.is_too_stale = self.is_stale;
         view.is_quiescing = member.view().is_quiescing;
         view.is_writable = self.is_open && self.stepping_down.is_none();
         if let Some(consensus) = &self.consensus {

@@ -375,6 +375,12 @@ impl World {
             let node = &self.nodes[&number];
             match &node.process {
                 Some(process) => {
+                    if process.member.view().is_too_stale && self.may_wipe(number) {
+                        // What the member's log says is to be done.
+                        self.wipe(number, now);
+                        continue;
+                    }
+                    let process = self.nodes[&number].process.as_ref().expect("it runs");
                     if process.member.failures() > 0 {
                         return Err(format!("member {number} stands still: {}", self.describe()));
                     }
@@ -454,15 +460,20 @@ impl World {
         }
     }
 
-    /// A member's disk is emptied. One at a time: the set promises to survive that.
-    fn wipe(&mut self, number: u64, down_until_ns: u64) {
-        let is_whole = self.nodes.values().all(|node| {
-            let member = node.process.as_ref().map(|process| process.member.view());
-            member.is_some_and(|view| {
-                matches!(view.state, MemberState::Primary | MemberState::Secondary)
-            })
+    /// Whether a member's disk may be emptied: one at a time, the set promises to survive that.
+    fn may_wipe(&self, number: u64) -> bool {
+        let others = self.nodes.iter().filter(|(other, _)| **other != number);
+        let mut states = others.map(|(_, node)| {
+            let process = node.process.as_ref();
+            process.map(|process| process.member.view().state)
         });
-        if !is_whole || self.nodes.len() < 3 {
+        let is_whole = |state| matches!(state, Some(MemberState::Primary | MemberState::Secondary));
+        self.nodes.len() >= 3 && states.all(is_whole)
+    }
+
+    /// A member's disk is emptied.
+    fn wipe(&mut self, number: u64, down_until_ns: u64) {
+        if !self.may_wipe(number) {
             return;
         }
         self.kill(number, false);
