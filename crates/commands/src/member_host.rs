@@ -55,6 +55,10 @@ impl Host for ServerHost {
         self.machine_run.clone()
     }
 
+    fn aside(&self, work: Box<dyn FnOnce() + Send>) {
+        (self.aside)(work);
+    }
+
     fn is_self(&self, host: &str) -> bool {
         (self.server.is_self)(host)
     }

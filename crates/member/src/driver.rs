@@ -371,10 +371,11 @@ impl Driver {
             log.advance_time(u64::from(seconds) << 32 | u64::from(increment));
         }
         let arrived = arrived.unwrap_or_default();
+        // Before a message has the log cut off, which a copy would keep from happening.
+        arrived.copies.into_iter().for_each(|made| self.take_made_copy(made));
         for bytes in arrived.messages {
             self.take_message(&bytes);
         }
-        arrived.copies.into_iter().for_each(|made| self.take_made_copy(made));
         for (request, asker) in arrived.requests {
             self.take_request(request, asker);
         }
@@ -429,6 +430,10 @@ impl Driver {
         });
         if is_joining && elects {
             return;
+        }
+        if envelope.term > consensus.term() {
+            // The log may be cut off, if this member leads no longer.
+            self.source.clear();
         }
         consensus.log_for_sync().offer(bodies);
         // A refusal is the sender's fault, or harmless.

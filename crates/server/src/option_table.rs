@@ -271,6 +271,13 @@ pub const KNOWN: &[Known] = &[
         "Name of the replica set that this server is a member of. A new set begins with rs.initiate()",
     ),
     known(
+        "replication.oplogSizeMB",
+        "oplogSize",
+        Kind::Number,
+        "Space of the newest writes that a member of a replica set keeps for members that lack them, in MB [default: 5 % \
+         of the disk or of --maxSizeGB, from 990 to 51200, at most a quarter]",
+    ),
+    known(
         "setParameter",
         "setParameter",
         Kind::Pairs,

@@ -270,6 +270,9 @@ impl Options {
 
     /// A set's members have the log of `pmlog`.
     fn check_set(&self) -> Result<()> {
+        if !(1..=1 << 20).contains(&self.number("replication.oplogSizeMB", 1)) {
+            return Err(bad("--oplogSize must be from 1 to 1048576".to_owned()));
+        }
         let Some(name) = self.given("replication.replSetName") else { return Ok(()) };
         if name.is_empty() || name.contains('/') {
             return Err(bad("--replSet needs the name of a replica set, without '/'".to_owned()));
@@ -431,6 +434,17 @@ mod tests {
         assert_eq!(options.parameters(), [("a".to_owned(), "1".to_owned())]);
         let doc = options.to_doc();
         assert_eq!(doc.as_doc().value("net").as_document().unwrap().value("port"), Value::Int32(2));
+    }
+
+    #[test]
+    fn a_member_keeps_a_part_of_the_disk_as_its_log() {
+        let of = |args: &[&str], size_gb: u64| {
+            crate::set::log_bytes(&parse(args).unwrap(), Some(size_gb << 30)) >> 20
+        };
+        assert_eq!([of(&[], 100), of(&[], 10_000), of(&[], 10)], [5120, 51_200, 990]);
+        assert_eq!([of(&[], 2), of(&["--maxSizeGB", "2"], 100)], [512, 512]);
+        assert_eq!(of(&["--maxSizeGB", "2", "--oplogSize", "7"], 100), 7);
+        assert!(parse(&["--replSet", "a", "--oplogSize", "0"]).is_err());
     }
 
     #[test]

@@ -70,6 +70,7 @@ fn serve(options: Options) -> Result<()> {
     let rdma = open_rdma(&options)?;
     check_memory(&options, &rdma)?;
     crate::set::check_standalone(&options)?;
+    crate::set::finish_initial_sync(&options)?;
     let mut engine = Engine::open(&options)?;
     let memory_limit = kauri_machine::look().memory_limit_bytes;
     let (one_max, all_max) = operation_memory_limits(memory_limit);

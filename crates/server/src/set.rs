@@ -8,10 +8,11 @@ use kauri_client::Uri;
 use kauri_commands::Server;
 use kauri_commands::member_host::ServerHost;
 use kauri_commands::server::HostProbe;
+use kauri_medium::Directory;
 use kauri_medium::plain::PlainDirectory;
 use kauri_member::peers::{Dial, Dialing, Link, SessionLink};
 use kauri_member::stored::StateFile;
-use kauri_member::{Driver, Member, Parts};
+use kauri_member::{Driver, Member, Parts, initial_sync};
 use kauri_storage::StorageEngine;
 use kauri_transport::outgoing::OutgoingOptions;
 use kauri_transport::{ExecutorOptions, ServiceExecutor, WorkerHandle};
@@ -73,12 +74,43 @@ pub fn check_standalone(options: &Options) -> Result<()> {
     {
         return Ok(());
     }
-    let Some(stored) = StateFile(Arc::new(directory(options)?)).read()? else { return Ok(()) };
+    let Some(stored) = StateFile::new(Arc::new(directory(options)?)).read()? else { return Ok(()) };
     let name = stored.config.as_doc().value("_id").as_str().unwrap_or("?").to_owned();
     let message = format!(
         "the data directory is of a member of replica set {name}: start it with --replSet {name}"
     );
     Err(Error::new(ErrorCode::InvalidReplicaSetConfig, message))
+}
+
+/// An initial sync that is complete: the copied files take their places. The engine is not open.
+pub fn finish_initial_sync(options: &Options) -> Result<()> {
+    if options.given("replication.replSetName").is_none() {
+        return Ok(());
+    }
+    let failed = |error: kauri_medium::Error| {
+        let text = format!("the copied files of the initial sync cannot take their places: {error}");
+        Error::new(ErrorCode::OperationFailed, text)
+    };
+    let directory = directory(options)?;
+    if !initial_sync::is_complete(&directory)? {
+        return Ok(());
+    }
+    let _lock = directory.lock()?;
+    initial_sync::finish(&directory, |prefix| kauri_storage_log::install_copy(&directory, prefix))
+        .map(drop)
+        .map_err(failed)
+}
+
+/// Bytes of the log that this member keeps.
+pub(crate) fn log_bytes(options: &Options, size: Option<u64>) -> u64 {
+    const LEAST: u64 = 990 << 20;
+    const MOST: u64 = 50 << 30;
+    let room = options.gigabytes("storage.maxSizeGB").unwrap_or(u64::MAX);
+    let room = room.min(size.unwrap_or(u64::MAX));
+    match options.number("replication.oplogSizeMB", 0) {
+        0 => (room / 20).clamp(LEAST, MOST).min(room / 4),
+        megabytes => megabytes << 20,
+    }
 }
 
 /// Starts the driver of this server's member on a worker of its own, which it answers.
@@ -97,12 +129,15 @@ pub fn start(options: &Options, server: &Arc<Server>) -> Result<Option<Arc<Servi
         restart: Box::new(begin_again),
         aside: Box::new(|work| drop(std::thread::spawn(work))),
     };
+    let directory = directory(options)?;
+    let log_bytes = log_bytes(options, directory.space().map(|(size, _)| size));
     let driver = Driver::new(Parts {
         member: member.clone(),
         engine,
-        directory: Arc::new(directory(options)?),
+        directory: Arc::new(directory),
         host: Arc::new(host),
         dial: Arc::new(Dialer),
+        log_bytes,
         worker: worker.clone(),
         clock: server.clock.clone(),
         random: server.random.clone(),

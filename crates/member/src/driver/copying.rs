@@ -72,6 +72,15 @@ impl Driver {
         }
     }
 
+    /// A member is the primary. If it is not the source, that one does not lead any more.
+    pub(super) fn look_at_source(&mut self, primary: u64) {
+        let other = self.joining.as_ref().is_some_and(|of| of.receiver.source != primary);
+        if other {
+            let message = "the source is not the primary any more";
+            self.give_copy_up(&Error::new(ErrorCode::OperationFailed, message));
+        }
+    }
+
     /// Goes on with the member's own initial sync.
     pub(super) fn go_on_copying(&mut self, now_ns: u64) {
         let Some(joining) = &mut self.joining else { return };
@@ -150,7 +159,9 @@ impl Driver {
 
     fn begin_copy_for(&mut self, to: u64, now_ns: u64) {
         let leads = self.role == Role::Leader;
-        let Some(consensus) = self.consensus.as_ref().filter(|_| leads) else { return };
+        let Some(consensus) = self.consensus.as_ref().filter(|_| leads) else {
+            return self.send_copy(to, Content::Gone(0));
+        };
         let membership = consensus.membership();
         if !membership.contains(to) || membership.votes(to) {
             return;

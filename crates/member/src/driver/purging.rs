@@ -11,7 +11,7 @@ use super::*;
 
 /// Between two looks.
 const LOOK_NS: u64 = 1_000_000_000;
-/// Frames are purged when there are so many more bytes of them than are kept, by this part.
+/// Frames are purged when there is more of them than is kept, by this part of it.
 const STEP: u64 = 8;
 /// Frames that are kept at most: each takes memory.
 const FRAMES_MAX: u64 = 4_000_000;
@@ -34,7 +34,7 @@ impl Driver {
         if let Some(checkpoint) = self.checkpoint.take() {
             return self.purge_behind(checkpoint);
         }
-        let (Some(index), Ok(log)) = (self.purgeable(STEP), self.log()) else { return };
+        let (Some(index), Ok(log)) = (self.purgeable(self.parts.log_bytes / STEP), self.log()) else { return };
         if index > log.frames().purged.index {
             let Parts { engine, clock, member, .. } = &self.parts;
             let times = (self.now_ms(), clock.unix_ms());
@@ -44,12 +44,12 @@ impl Driver {
         }
     }
 
-    /// The last frame that may be purged, if one of every so many bytes of the log is to remain behind.
-    fn purgeable(&self, step: u64) -> Option<u64> {
-        let (consensus, log, kept) = (self.consensus.as_ref()?, self.log().ok()?, self.parts.log_bytes);
-        let slack = if step > 0 { kept / step } else { 0 };
+    /// The last frame that may be purged, if so many bytes more are kept than have to be.
+    fn purgeable(&self, more: u64) -> Option<u64> {
+        let (consensus, log) = (self.consensus.as_ref()?, self.log().ok()?);
+        let kept = self.parts.log_bytes;
         let last = log.frames().last.index;
-        let mut index = log.frames_before(kept + slack).max(last.saturating_sub(FRAMES_MAX));
+        let mut index = log.frames_before(kept + more).max(last.saturating_sub(FRAMES_MAX));
         if self.role == Role::Leader {
             let most = log.frames_before(2 * kept).max(last.saturating_sub(FRAMES_MAX));
             let up = self.peers.iter().filter(|(_, of)| of.heard_ns > 0 && !self.is_down(of));

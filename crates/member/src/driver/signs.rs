@@ -121,6 +121,7 @@ impl Driver {
         let (written, first) = (status.written.optime, status.first);
         state.status = status;
         if is_primary {
+            self.look_at_source(from);
             self.look_whether_it_is_stale(first);
         }
         if is_primary && self.applied.as_ref().is_some_and(|of| place_of(of).optime >= written) {

@@ -27,14 +27,18 @@ fn prefixed(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
+/// Whether an initial sync is complete, and [`finish`] has something to do.
+pub fn is_complete(directory: &dyn Directory) -> Result<bool> {
+    Ok(directory.read_file(&prefixed(stored::FILE))?.is_some())
+}
+
 /// Ends an initial sync whose files are complete, and answers whether there was one. `install` gives the engine's files
 /// their places: it is told what their names begin with, and may be called again after a crash. The engine is not open.
 pub fn finish(
     directory: &dyn Directory,
     install: impl FnOnce(&str) -> Result<()>,
 ) -> Result<bool> {
-    let complete = prefixed(stored::FILE);
-    if directory.read_file(&complete)?.is_none() {
+    if !is_complete(directory)? {
         return Ok(false);
     }
     install(PREFIX)?;
@@ -42,7 +46,7 @@ pub fn finish(
         Err(Error::NotFound) => {}
         renamed => renamed?,
     }
-    directory.rename_file(&complete, stored::FILE, SITE)?;
+    directory.rename_file(&prefixed(stored::FILE), stored::FILE, SITE)?;
     Ok(true)
 }
 

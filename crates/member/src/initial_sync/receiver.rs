@@ -95,8 +95,10 @@ impl Receiver {
                 }
                 Ok(())
             }
-            (Content::Gone(number), Some(copying)) if copying.number == number => {
-                let message = "the source does not have the copy any more";
+            (Content::Gone(number), copying)
+                if copying.as_ref().is_none_or(|copying| copying.number == number) =>
+            {
+                let message = "the source gives no copy, or does not have it any more";
                 Err(Error::new(ErrorCode::OperationFailed, message))
             }
             _ => Ok(()),

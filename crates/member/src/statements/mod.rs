@@ -280,7 +280,7 @@ mod tests {
         }
         let later = (2_000 + table::WINDOW_MS, 0);
         // One of them was used that long ago.
-        assert_eq!(statements.snapshot((later.0 - 1_000, 0), || ()).0.is_empty(), false);
+        assert!(!statements.snapshot((later.0 - 1_000, 0), || ()).0.is_empty());
         assert!(statements.snapshot(later, || ()).0.is_empty());
     }
 

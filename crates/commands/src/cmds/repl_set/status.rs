@@ -7,6 +7,7 @@ use crate::registry::{Command, Run};
 use crate::server::Server;
 use kauri_base::{Timestamp, bail};
 use kauri_bson::{DocWriter, Value};
+use kauri_member::initial_sync::receiver::Progress as SyncProgress;
 use kauri_member::view::Place;
 use kauri_member::{Member, MemberConfig, MemberState, PeerStatus, Progress, SetConfig, View};
 
@@ -21,8 +22,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let args = Args::new("replSetGetStatus");
         for elem in invocation.body.iter().skip(1) {
             match elem.key() {
-                // The statistics of an initial sync are not kept.
-                "initialSync" if !elem.value().truthy() => {}
+                // The statistics of an initial sync that has ended are not kept.
+                "initialSync" => {}
                 _ => args.other(elem)?,
             }
         }
@@ -67,6 +68,12 @@ fn write(
     out.put("writableVotingMembersCount", config.writable_voters() as i32);
     write_optimes(&mut out.document("optimes"), &progress);
     write_election(out, view, config);
+    if let Some(sync) = member.sync_progress() {
+        write_initial_sync(&mut out.document("initialSyncStatus"), &sync, now);
+    }
+    if view.is_too_stale {
+        out.put("tooStale", true);
+    }
     let peers = member.peers();
     let mut list = out.array("members");
     for (at, of) in config.members.iter().enumerate() {
@@ -92,6 +99,21 @@ fn write_optimes(out: &mut DocWriter<'_>, progress: &Progress) {
     out.put("lastAppliedWallTime", Value::DateTime(progress.applied.wall_ms));
     out.put("lastDurableWallTime", Value::DateTime(progress.durable.wall_ms));
     out.put("lastWrittenWallTime", Value::DateTime(progress.written.wall_ms));
+}
+
+/// An initial sync that is under way.
+fn write_initial_sync(out: &mut DocWriter<'_>, sync: &SyncProgress, now: i64) {
+    let elapsed = (now - sync.began_ms).max(0);
+    out.put("syncSourceHost", &sync.source);
+    out.put("initialSyncStart", Value::DateTime(sync.began_ms));
+    out.put("totalInitialSyncElapsedMillis", elapsed);
+    let left = sync.bytes.saturating_sub(sync.copied) as f64;
+    if sync.copied > 0 {
+        let left_ms = elapsed as f64 * left / sync.copied as f64;
+        out.put("remainingInitialSyncEstimatedMillis", left_ms as i64);
+    }
+    out.put("approxTotalDataSize", sync.bytes as i64);
+    out.put("approxTotalBytesCopied", sync.copied as i64);
 }
 
 /// The election that this member has won.
