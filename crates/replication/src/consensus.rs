@@ -329,13 +329,13 @@ impl<L: Log> Consensus<L> {
         if !self.leads() {
             return;
         }
-        let first = self.log().first();
+        let (first, last) = (self.log().first(), self.node.raft.raft_log.last_index());
         if let Some(progress) = self.node.raft.mut_prs().get_mut(from) {
             progress.matched = progress.matched.min(envelope.last);
             if progress.state != ProgressState::Snapshot {
                 progress.become_probe();
                 // Of what is before the log's first entry nothing can be sent.
-                progress.next_idx = progress.next_idx.max(first);
+                progress.next_idx = (envelope.last.min(last) + 1).max(first);
             }
         }
         if let Some(end) = self.durable.get_mut(&from) {

@@ -462,13 +462,20 @@ impl World {
 
     /// Whether a member's disk may be emptied: one at a time, the set promises to survive that.
     fn may_wipe(&self, number: u64) -> bool {
-        let others = self.nodes.iter().filter(|(other, _)| **other != number);
-        let mut states = others.map(|(_, node)| {
-            let process = node.process.as_ref();
-            process.map(|process| process.member.view().state)
-        });
-        let is_whole = |state| matches!(state, Some(MemberState::Primary | MemberState::Secondary));
-        self.nodes.len() >= 3 && states.all(is_whole)
+        let range = |process: &Process| {
+            process.engine.replicated_log().map(|log| log.frames()).unwrap_or_default()
+        };
+        let processes = || self.nodes.values().filter_map(|node| node.process.as_ref());
+        let purged = processes().map(|process| range(process).purged.index).max();
+        let mut others = self.nodes.iter().filter(|(other, _)| **other != number);
+        let is_whole = |process: &Process| {
+            let state = process.member.view().state;
+            // One that was cut off for long may not know that it lacks what the others do not have any more.
+            let can_follow = Some(range(process).last.index) >= purged;
+            can_follow && matches!(state, MemberState::Primary | MemberState::Secondary)
+        };
+        self.nodes.len() >= 3
+            && others.all(|(_, node)| node.process.as_ref().is_some_and(is_whole))
     }
 
     /// A member's disk is emptied.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 impl<L: Log> Consensus<L> {
     /// Leaves a joint membership, and hands over to a better leader.
     pub(super) fn look_after_the_set(&mut self) {
+        self.probe_what_is_there();
         self.hand_over_ticks = self.hand_over_ticks.saturating_sub(1);
         if self.hand_over_ticks > 0 {
             return;
@@ -90,6 +91,17 @@ impl<L: Log> Consensus<L> {
     pub fn set_frozen(&mut self, is_frozen: bool) {
         self.is_frozen = is_frozen;
         self.settle();
+    }
+
+    /// The log's first entries may be gone since a member was asked how far its own is. One that lacks more stays behind.
+    fn probe_what_is_there(&mut self) {
+        let first = self.log().first();
+        for (_, progress) in self.node.raft.mut_prs().iter_mut() {
+            if progress.state == ProgressState::Probe && progress.next_idx < first {
+                progress.next_idx = first;
+                progress.resume();
+            }
+        }
     }
 
     /// Other priorities, as in [`super::Config`].
