@@ -466,13 +466,13 @@ impl World {
             process.engine.replicated_log().map(|log| log.frames()).unwrap_or_default()
         };
         let processes = || self.nodes.values().filter_map(|node| node.process.as_ref());
-        let purged = processes().map(|process| range(process).purged.index).max();
+        let last = processes().map(|process| range(process).last.index).max().unwrap_or_default();
         let mut others = self.nodes.iter().filter(|(other, _)| **other != number);
         let is_whole = |process: &Process| {
             let state = process.member.view().state;
-            // One that was cut off for long may not know that it lacks what the others do not have any more.
-            let can_follow = Some(range(process).last.index) >= purged;
-            can_follow && matches!(state, MemberState::Primary | MemberState::Secondary)
+            // One that was cut off for long is as good as none, and may not know that.
+            let follows = range(process).last.index + 8 >= last;
+            follows && matches!(state, MemberState::Primary | MemberState::Secondary)
         };
         self.nodes.len() >= 3
             && others.all(|(_, node)| node.process.as_ref().is_some_and(is_whole))
