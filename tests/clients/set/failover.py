@@ -7,6 +7,7 @@ of kills and step-downs.
 """
 
 import argparse
+import math
 import random
 import statistics
 import threading
@@ -155,7 +156,7 @@ class Failover:
 def tell(what, seconds):
     if seconds:
         times = sorted(seconds)
-        p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
+        p99 = times[math.ceil(len(times) * 0.99) - 1]
         median = statistics.median(times)
         print(f"{what}: {len(times)} times, median {median * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, "
               f"{times[0] * 1000:.0f} to {times[-1] * 1000:.0f} ms", flush=True)
