@@ -47,6 +47,24 @@ class Kill(Fault):
             member.spawn()
 
 
+class Stop(Fault):
+    """A member ends in order, as for an upgrade."""
+
+    def begin(self):
+        self.member = self.choose()
+        if not self.member.is_running():
+            self.member = None
+            return "stop of a member that is not running"
+        self.member.go_on()
+        status = self.member.stop()
+        assert status == 0, f"member {self.member.number} ended with {status}:\n{self.member.log_end()}"
+        return f"stop of {self.member.number}"
+
+    def end(self):
+        if self.member:
+            self.member.spawn()
+
+
 class Pause(Fault):
     """A member's process stops, and goes on."""
 
@@ -131,7 +149,7 @@ class NewPrimary(Fault):
         pass
 
 
-FAULTS = [Kill, Kill, Pause, Isolate, OneWay, Bridge, NewPrimary]
+FAULTS = [Kill, Kill, Stop, Pause, Isolate, OneWay, Bridge, NewPrimary]
 
 
 def numbers(members):

@@ -140,6 +140,7 @@ class World:
             if member.is_running():
                 member.process.kill()
                 member.process.wait()
+        self.remove_network()
         if kind is None:
             shutil.rmtree(self.directory, ignore_errors=True)
         else:
@@ -147,7 +148,8 @@ class World:
 
     def lay_network(self):
         # Names of namespaces are files there; this directory is one of this mount namespace.
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+        if "\nkauri-set /run " not in pathlib.Path("/proc/mounts").read_text():
+            subprocess.run(["mount", "-t", "tmpfs", "kauri-set", "/run"], check=True)
         ip("link", "set", "lo", "up")
         ip("link", "add", "bridge", "type", "bridge")
         ip("address", "add", "10.77.0.254/24", "dev", "bridge")
@@ -160,6 +162,12 @@ class World:
             ip("-n", name, "address", "add", f"10.77.0.{number + 1}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
             ip("-n", name, "link", "set", "lo", "up")
+
+    def remove_network(self):
+        for member in self.members:
+            ip("link", "del", f"to-{member.namespace}")
+            ip("netns", "del", member.namespace)
+        ip("link", "del", "bridge")
 
     def initiate(self, settings=None):
         """Starts the servers as a new set, and returns when all members serve."""
