@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:/usr/local/cargo/bin:$(PATH)
 PORT ?= 27017
 DBPATH ?= ./data
 
-.PHONY: help run build check test docs crash shuttle lab bench bench-engine bench-guard fmt clean
+.PHONY: help run build check test docs crash shuttle campaign lab bench bench-engine bench-guard fmt clean
 
 help:
 	@echo "make run     build and serve on 127.0.0.1:$(PORT), data in $(DBPATH)"
@@ -16,6 +16,7 @@ help:
 	@echo "make docs    the pages as a site with search: target/docs/site/index.html"
 	@echo "make crash   a hundred thousand crash states (about twenty minutes on two cores)"
 	@echo "make shuttle the log's threads in many more orders (minutes; SHUTTLE_ITERATIONS, SHUTTLE_SEED)"
+	@echo "make campaign   a replica set under kills, pauses and cut links, and its failover (half an hour; CAMPAIGN_SEED)"
 	@echo "make lab     persistent memory, power cuts and RDMA, in an emulated machine (minutes)"
 	@echo "make bench   YCSB over three transports, and an echo server: target/bench/index.html (five minutes)"
 	@echo "make bench-engine   the storage engine's figures, beside WiredTiger's (half an hour)"
@@ -54,6 +55,13 @@ shuttle: export SHUTTLE_ITERATIONS ?= 20000
 shuttle:
 	scripts/bootstrap build
 	cargo test --locked -p kauri-storage-log --features shuttle --test shuttle
+
+campaign: export CAMPAIGN_SEED ?= 1
+campaign: build
+	scripts/bootstrap test
+	cargo build --release --locked -p kauri-consistency --examples
+	tests/clients/set_campaign.sh --runs 10 --seconds 120 --recovery-seconds-max 10 --seed $$CAMPAIGN_SEED
+	tests/clients/set_failover.sh --kills 100 --step-downs 20 --seed $$CAMPAIGN_SEED
 
 lab: export LAB_LONG ?=
 lab: build

@@ -29,3 +29,9 @@ exactly() {
   [ "$1" = "$2" ] || die "$2 tests ran, not $1"
   echo "$(basename "$0" .sh): $2 tests passed"
 }
+
+# set_namespaces COMMAND…: runs COMMAND where the members of a replica set have networks of their own: in namespaces for
+# its network, mounts and processes, which all end with it.
+set_namespaces() {
+  unshare --net --mount --pid --fork --kill-child --mount-proc -- "$@"
+}

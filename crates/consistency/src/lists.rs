@@ -97,12 +97,25 @@ pub enum Fault {
     Internal { reader: usize, key: Key },
     /// Two lists of one key have different orders.
     IncompatibleOrder { readers: (usize, usize), key: Key },
+    /// An acknowledged append is in no list, though one was read after it.
+    Lost { writer: usize, key: Key, value: Value },
     /// A cycle of dependencies.
     Cycle(Cycle),
 }
 
 /// All faults of a history.
 pub fn check(history: &[Transaction], promise: Promise) -> Vec<Fault> {
+    check_each(history, promise, |_| promise.order)
+}
+
+/// The same, where some transactions only read and are promised less: `order` tells which orders a transaction follows,
+/// of those that the promise has. A read by a weaker one may be of an old version. Whatever it has seen stays, so
+/// later transactions follow it all the same.
+pub fn check_each(
+    history: &[Transaction],
+    promise: Promise,
+    order: impl Fn(usize) -> Order,
+) -> Vec<Fault> {
     let lists = Lists::new(history);
     let mut faults = lists.faults();
     // Without an order of versions there are no dependencies to speak of.
@@ -112,10 +125,11 @@ pub fn check(history: &[Transaction], promise: Promise) -> Vec<Fault> {
     let mut graph = Graph::new(history.len());
     lists.add_data(&mut graph);
     if promise.order != Order::Data {
-        add_sessions(history, &mut graph);
+        add_sessions(history, &mut graph, &order);
     }
     if promise.order == Order::RealTime {
-        add_real_time(history, &mut graph);
+        lists.lost(&order, &mut faults);
+        add_real_time(history, &mut graph, &order);
     }
     faults.extend(cycles::find(&graph, promise).into_iter().map(Fault::Cycle));
     faults
@@ -260,6 +274,30 @@ impl<'a> Lists<'a> {
         }
     }
 
+    /// Acknowledged appends that no list has.
+    fn lost(&self, order: &impl Fn(usize) -> Order, faults: &mut Vec<Fault>) {
+        // When the last one of the reads was sent that have everything acknowledged before.
+        let mut last_read: BTreeMap<Key, u64> = BTreeMap::new();
+        for (index, transaction) in self.history.iter().enumerate() {
+            if order(index) == Order::RealTime && !transaction.is_aborted() {
+                for (_, key, _) in transaction.reads() {
+                    let last = last_read.entry(key).or_default();
+                    *last = transaction.sent.max(*last);
+                }
+            }
+        }
+        for ((key, value), writer) in &self.writers {
+            let Some(Outcome::Committed(at)) = self.history.get(*writer).map(|of| of.outcome)
+            else {
+                continue;
+            };
+            let is_unread = self.unread(*key).any(|unread| unread == *writer);
+            if is_unread && last_read.get(key).is_some_and(|sent| *sent > at) {
+                faults.push(Fault::Lost { writer: *writer, key: *key, value: *value });
+            }
+        }
+    }
+
     fn unread(&self, key: Key) -> impl Iterator<Item = usize> {
         self.unread.get(&key).into_iter().flatten().copied()
     }
@@ -285,24 +323,30 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// Acknowledged transactions of one client have the order in which it sent them.
-fn add_sessions(history: &[Transaction], graph: &mut Graph) {
-    let mut last: BTreeMap<u64, usize> = BTreeMap::new();
+/// Acknowledged transactions of one client have the order in which it sent them. One that does not follow this order
+/// comes after none.
+fn add_sessions(history: &[Transaction], graph: &mut Graph, order: &impl Fn(usize) -> Order) {
+    let mut last: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     let mut by_time: Vec<usize> = (0..history.len()).collect();
     by_time.sort_by_key(|index| history.get(*index).map(|transaction| transaction.sent));
     for index in by_time {
         let Some(transaction) = history.get(index) else { continue };
-        if let Outcome::Committed(_) = transaction.outcome
-            && let Some(before) = last.insert(transaction.client, index)
-        {
-            graph.add(before, index, Dependency::Session);
+        if let Outcome::Committed(_) = transaction.outcome {
+            let before = last.entry(transaction.client).or_default();
+            if order(index) != Order::Data {
+                for before in before.drain(..) {
+                    graph.add(before, index, Dependency::Session);
+                }
+            }
+            before.push(index);
         }
     }
 }
 
 /// A transaction comes after all that were answered before it was sent. Edges that follow from others are left out: the
-/// frontier has those that no later answered transaction came after.
-fn add_real_time(history: &[Transaction], graph: &mut Graph) {
+/// frontier has those that no later answered transaction came after. One that does not follow this order comes after
+/// none.
+fn add_real_time(history: &[Transaction], graph: &mut Graph, order: &impl Fn(usize) -> Order) {
     let mut events = Vec::new();
     for (index, transaction) in history.iter().enumerate() {
         match transaction.outcome {
@@ -320,6 +364,9 @@ fn add_real_time(history: &[Transaction], graph: &mut Graph) {
     let mut before: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (_, kind, index) in events {
         if kind == 1 {
+            if order(index) != Order::RealTime {
+                continue;
+            }
             for earlier in &frontier {
                 graph.add(*earlier, index, Dependency::RealTime);
             }

@@ -2,7 +2,7 @@
 //! histories.
 
 use kauri_consistency::cycles::{Anomaly, Order, Promise};
-use kauri_consistency::lists::{Fault, Key, Outcome, Step, Transaction, Value, check};
+use kauri_consistency::lists::{Fault, Key, Outcome, Step, Transaction, Value, check, check_each};
 
 const STRICT: Promise = Promise::STRICT_SERIALIZABLE;
 const SERIALIZABLE: Promise = Promise { order: Order::Data, serializable: true };
@@ -190,7 +190,13 @@ fn an_acknowledged_append_that_is_never_read_is_lost() {
         committed(3, 4, &[append(1, 2)]),
         committed(5, 6, &[read(1, &[1])]),
     ];
-    assert_eq!(anomalies(&history, STRICT), [Anomaly::GSingle]);
+    let found = check(&history, STRICT);
+    assert_eq!(found.first(), Some(&Fault::Lost { writer: 1, key: 1, value: 2 }), "{found:?}");
+    assert!(matches!(&found[1..], [Fault::Cycle(cycle)] if cycle.anomaly == Anomaly::GSingle));
+    // A read beside the append may be of before it.
+    let mut beside = history.to_vec();
+    beside[2].sent = 4;
+    assert_eq!(check(&beside, STRICT), []);
     // Without an acknowledgement no append is lost.
     let mut unknown = history.to_vec();
     unknown[1].outcome = Outcome::Unknown;
@@ -207,4 +213,87 @@ fn an_append_that_comes_back_is_found() {
         committed(7, 8, &[read(1, &[1])]),
     ];
     assert_eq!(anomalies(&history, STRICT), [Anomaly::GSingle]);
+}
+
+/// The faults where the last transaction follows this order only.
+fn with_weaker_last(history: &[Transaction], order: Order) -> Vec<Fault> {
+    let last = history.len() - 1;
+    check_each(history, STRICT, |index| if index == last { order } else { Order::RealTime })
+}
+
+fn is_single(faults: &[Fault]) -> bool {
+    matches!(faults, [Fault::Cycle(cycle)] if cycle.anomaly == Anomaly::GSingle)
+}
+
+#[test]
+fn a_read_that_is_promised_less_may_be_old() {
+    let mut history = vec![
+        committed(1, 2, &[append(1, 1)]),
+        committed(3, 4, &[read(1, &[1])]),
+        committed(5, 6, &[read(1, &[])]),
+    ];
+    assert!(is_single(&check(&history, STRICT)));
+    assert_eq!(with_weaker_last(&history, Order::Session), []);
+    assert_eq!(with_weaker_last(&history, Order::Data), []);
+    // Its own client's transactions are before it by the order of sessions.
+    history[2].client = history[1].client;
+    assert!(is_single(&with_weaker_last(&history, Order::Session)));
+    assert_eq!(with_weaker_last(&history, Order::Data), []);
+}
+
+#[test]
+fn a_session_goes_on_behind_a_read_that_is_promised_less() {
+    let all = [
+        committed(1, 2, &[append(1, 1)]),
+        committed(3, 4, &[read(1, &[])]),
+        committed(5, 6, &[read(1, &[])]),
+    ];
+    let check = |all: [Transaction; 3]| {
+        let history = all.map(|one| Transaction { client: 1, ..one });
+        check_each(&history, STRICT, |index| match index {
+            0 => Order::RealTime,
+            1 => Order::Data,
+            _ => Order::Session,
+        })
+    };
+    assert!(is_single(&check(all)));
+    // What the read has seen counts, too, for those of its session.
+    let seen = [
+        transaction(1, Outcome::Unknown, &[append(1, 1)]),
+        committed(3, 6, &[read(1, &[1])]),
+        committed(6, 7, &[read(1, &[])]),
+    ];
+    assert!(is_single(&check(seen)));
+}
+
+#[test]
+fn what_an_old_read_has_seen_stays() {
+    // The append is seen, and missing for a reader that comes later.
+    let history = [
+        transaction(1, Outcome::Unknown, &[append(1, 1)]),
+        committed(7, 8, &[read(1, &[])]),
+        committed(5, 6, &[read(1, &[1])]),
+    ];
+    assert!(is_single(&with_weaker_last(&history, Order::Data)));
+    // It was answered before the append was sent.
+    let history = [
+        committed(7, 8, &[append(1, 1)]),
+        committed(9, 10, &[read(1, &[1])]),
+        committed(5, 6, &[read(1, &[1])]),
+    ];
+    let faults = with_weaker_last(&history, Order::Data);
+    let is_circle = |cycle: &kauri_consistency::cycles::Cycle| cycle.anomaly == Anomaly::G1c;
+    assert!(matches!(&faults[..], [Fault::Cycle(cycle)] if is_circle(cycle)), "{faults:?}");
+}
+
+#[test]
+fn old_reads_do_not_hide_what_is_before_them() {
+    // The old read is answered between the append and the read that lacks it.
+    let history = [
+        committed(1, 2, &[append(1, 1)]),
+        committed(5, 6, &[read(1, &[])]),
+        committed(9, 10, &[read(1, &[1])]),
+        committed(3, 4, &[read(1, &[])]),
+    ];
+    assert!(is_single(&with_weaker_last(&history, Order::Data)));
 }

@@ -571,7 +571,7 @@ impl Driver {
         let attr = Attr::new().str("error", why);
         let message = "The member cannot write its log. It takes no part in the set, and tries again each second";
         log::warning("REPL", 6_400_002, "member", message, attr);
-        self.parts.member.note_failure();
+        self.parts.member.note_failure(why);
         self.leave_leadership();
         self.consensus = None;
         self.retry_ns = monotonic_ns() + 1_000_000_000;

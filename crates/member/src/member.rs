@@ -8,7 +8,7 @@ use crate::config::SetConfig;
 use crate::initial_sync::receiver::Progress as SyncProgress;
 use crate::initial_sync::source::MadeCopy;
 use crate::statements::Statements;
-use crate::view::{MemberState, PeerStatus, Progress, View};
+use crate::view::{MemberState, PeerStatus, Place, Progress, View};
 use kauri_base::ticket::TicketSource;
 use kauri_base::waiters::ByNumber;
 use kauri_base::{CommitSeq, Error, ErrorCode, Result, Ticket, Timestamp};
@@ -24,6 +24,10 @@ use std::time::Duration;
 const INBOX_BYTES_MAX: usize = 96 << 20;
 /// Bytes that a message takes besides its own.
 const MESSAGE_OVERHEAD_BYTES: usize = 64;
+/// How long a write without room is tried again, for another member to take over.
+const HAND_OVER_MS: u64 = 2_000;
+/// Between two attempts to hand over for lack of room.
+const HAND_OVER_EACH_MS: u64 = 10_000;
 /// Requests that wait for the driver, at most.
 const REQUESTS_MAX: usize = 1000;
 
@@ -54,6 +58,8 @@ pub enum Request {
     Freeze(Duration),
     /// `replSetMaintenance`.
     Maintenance(bool),
+    /// There is no room for a write: another member, which may have some, is to lead.
+    HandOver,
     /// Answered once the member is sure to lead still, and readers see all that was acknowledged before.
     ConfirmPrimary,
     /// Answered once readers see this time; a primary makes an entry for it if need be.
@@ -145,6 +151,8 @@ struct Times {
 struct State {
     view: Arc<View>,
     progress: Progress,
+    /// Why the log could not be written, and how much of it was durable.
+    failure: Option<(String, Place)>,
     peers: Vec<PeerStatus>,
     sync: Option<SyncProgress>,
     times: Times,
@@ -163,6 +171,8 @@ pub struct Member {
     cluster_time: AtomicU64,
     /// How often the member could not write its log.
     failures: AtomicU64,
+    /// When the member last lacked room for a write, in milliseconds of the committer's clock, and one more.
+    lacked_room_ms: AtomicU64,
     /// The view's state, and whether writes are accepted, for a look without the lock.
     standing: AtomicU32,
     /// When the process ends, in milliseconds since 1970; 0 unless it is about to.
@@ -192,6 +202,7 @@ impl Member {
         let state = State {
             view: Arc::default(),
             progress: Progress::default(),
+            failure: None,
             peers: Vec::new(),
             sync: None,
             times: Times::default(),
@@ -205,6 +216,7 @@ impl Member {
             inbox: Mutex::default(),
             cluster_time: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            lacked_room_ms: AtomicU64::new(0),
             standing: AtomicU32::new(MemberState::Startup as u32),
             quiesce_ends_ms: AtomicI64::new(0),
         })
@@ -336,13 +348,42 @@ impl Member {
     }
 
     /// For the driver: the log could not be written.
-    pub fn note_failure(&self) {
+    pub fn note_failure(&self, why: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
+        let mut state = lock(&self.state);
+        let durable = state.progress.durable;
+        state.failure = Some((why.to_owned(), durable));
+    }
+
+    /// Why the log could not be written, until more of it is durable than was then.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.state).failure.as_ref().map(|(why, _)| why.clone())
     }
 
     /// How often the log could not be written, so that the member left consensus for a while.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
+    }
+
+    /// The engine has no room for a write: asks the driver to hand the leadership over. Returns whether that may be under
+    /// way, so that the write is worth another attempt.
+    pub fn lacks_room(&self, now_ms: u64) -> bool {
+        let before = self.lacked_room_ms.load(Ordering::Relaxed);
+        let age_ms = (now_ms + 1).saturating_sub(before);
+        if before > 0 && age_ms < HAND_OVER_EACH_MS {
+            return age_ms < HAND_OVER_MS;
+        }
+        let (new, order) = (now_ms + 1, Ordering::Relaxed);
+        if self.lacked_room_ms.compare_exchange(before, new, order, order).is_ok() {
+            drop(self.request(Request::HandOver));
+        }
+        true
+    }
+
+    /// For the driver: no other member can lead instead.
+    pub fn cannot_hand_over(&self) {
+        let rewind = |at: u64| Some(at.saturating_sub(HAND_OVER_MS).max(1));
+        let _ = self.lacked_room_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rewind);
     }
 
     /// For the driver: the tickets' side.
@@ -389,7 +430,9 @@ impl Member {
 
     /// For the driver: how far the log is.
     pub fn set_progress(&self, progress: Progress) {
-        lock(&self.state).progress = progress;
+        let mut state = lock(&self.state);
+        state.progress = progress;
+        state.failure.take_if(|(_, durable)| progress.durable.optime > durable.optime);
     }
 
     /// For the driver: how far this member's initial sync is.

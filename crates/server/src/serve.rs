@@ -253,7 +253,9 @@ fn assemble(
     let committer: Arc<dyn Committer> = match &member {
         Some(member) => {
             let statements = member.statements().clone();
-            Arc::new(SetCommitter::new(storage.clone(), statements, clock.clone()))
+            let committer = SetCommitter::new(storage.clone(), statements, clock.clone());
+            let member = member.clone();
+            Arc::new(committer.handing_over(move |now_ms| member.lacks_room(now_ms)))
         }
         None => Arc::new(LocalCommitter(storage.clone())),
     };

@@ -17,9 +17,9 @@ use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocWriter, Elem};
 use kauri_catalog::{Namespace, OperationKind};
 use kauri_query::plan::Query;
-use kauri_query::write::WriteOutcome;
 use kauri_query::write::delete::delete;
 use kauri_query::write::targets::Targets;
+use kauri_query::write::{WriteOutcome, ends_command};
 use std::sync::atomic::Ordering;
 
 /// See the module's head.
@@ -53,7 +53,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             let (once, outcome) = ((&mut retries, index), &mut outcome);
             match run_once(invocation, &ns, variables, statement, once, outcome).await {
                 Ok(count) => deleted += count,
-                Err(error) if invocation.op.check_for_interrupt().is_err() => return Err(error),
+                Err(error) if ends_command(&invocation.op, &error) => return Err(error),
                 Err(error) => {
                     outcome.errors.push((index, error));
                     if request.ordered {

@@ -23,7 +23,7 @@ use kauri_query::plan::Query;
 use kauri_query::write::numbered::Stored;
 use kauri_query::write::targets::Targets;
 use kauri_query::write::update::{Shown, UpdateStatement, Updated, update};
-use kauri_query::write::{Bypass, WriteOutcome};
+use kauri_query::write::{Bypass, WriteOutcome, ends_command};
 use std::sync::atomic::Ordering;
 
 /// See the module's head.
@@ -84,7 +84,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                     modified += done.modified;
                     upserted.extend(done.upserted.map(|id| (index, id)));
                 }
-                Err(error) if invocation.op.check_for_interrupt().is_err() => return Err(error),
+                Err(error) if ends_command(&invocation.op, &error) => return Err(error),
                 Err(error) => {
                     outcome.errors.push((index, error));
                     if request.ordered {

@@ -105,8 +105,7 @@ impl TestServer {
     }
 
     /// A member of a set, whose view and answers are the test's.
-    pub fn start_member(member: Arc<Member>) -> TestServer {
-        let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
+    pub fn start_member_on(engine: Arc<dyn StorageEngine>, member: Arc<Member>) -> TestServer {
         let committer = Arc::new(LocalCommitter(engine.clone()));
         let store = Arc::new(MemoryStore::new());
         TestServer::start_whole(0, (engine, committer), 2, &[], store, Some(member))

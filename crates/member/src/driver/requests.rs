@@ -6,6 +6,10 @@ use kauri_replication::{HardState, Membership};
 
 /// How long a member that is about to end does not lead again.
 const LEFT_FROZEN: Duration = Duration::from_secs(60);
+/// How long a member that had no room for a write does not lead again.
+const WITHOUT_ROOM_FROZEN: Duration = Duration::from_secs(10);
+/// How long it waits for another one to have everything.
+const CATCH_UP_FOR_ROOM: Duration = Duration::from_secs(1);
 /// Reads that wait for a time, at most.
 const REACHING_MAX: usize = 10_000;
 
@@ -38,6 +42,10 @@ impl Driver {
                 return self.begin_stepping_down(time, catch_up, force, asker);
             }
             Request::StepUp => self.step_up(),
+            Request::HandOver => {
+                self.hand_over_for_room();
+                Ok(())
+            }
             Request::Freeze(time) => self.freeze(time),
             Request::Maintenance(is_on) => self.maintain(is_on),
             Request::ConfirmPrimary => return self.confirm(asker),
@@ -162,6 +170,19 @@ impl Driver {
         }
         let left_ms = ends_ms.saturating_sub(self.parts.clock.unix_ms()).max(0) as u64;
         self.step_down_for(LEFT_FROZEN, Duration::from_millis(left_ms / 2), true, None);
+    }
+
+    /// Another member, which is well, leads instead of this one, whose disk is full.
+    fn hand_over_for_room(&mut self) {
+        let is_well =
+            |of: &PeerState| of.status.state == MemberState::Secondary && !self.is_down(of);
+        let has_other = self.peers.values().any(is_well) && self.successor().is_some();
+        if !self.is_open || self.stepping_down.is_some() || !has_other {
+            return self.parts.member.cannot_hand_over();
+        }
+        let message = "There is no room for a write. Another member is to lead. Make room on this member's disk";
+        log::warning("REPL", 6_400_012, "member", message, Attr::new());
+        self.step_down_for(WITHOUT_ROOM_FROZEN, CATCH_UP_FOR_ROOM, false, None);
     }
 
     pub(super) fn go_on_stepping_down(&mut self, now_ns: u64) {

@@ -361,6 +361,7 @@ impl Driver {
             _ if me.is_arbiter => MemberState::Arbiter,
             _ if self.in_maintenance || self.is_stale => MemberState::Recovering,
             _ if !self.has_caught_up => MemberState::Recovering,
+            _ if self.parts.member.failure().is_some() => MemberState::Recovering,
             _ if self.consensus.is_none() || self.shows_too_much() => MemberState::Recovering,
             _ => MemberState::Secondary,
         }

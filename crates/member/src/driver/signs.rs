@@ -21,10 +21,9 @@ impl Driver {
         of.heard_ns > 0 && monotonic_ns().saturating_sub(of.heard_ns) > limit_ns
     }
 
-    /// Tells all others of this member, at regular times.
+    /// Tells all others of this member, at regular times, and while it stands still.
     pub(super) fn send_status(&mut self, now_ns: u64) {
-        let takes_part = self.consensus.is_some() || self.joining.is_some();
-        let Some(config) = self.config.as_ref().filter(|_| takes_part) else { return };
+        let Some(config) = &self.config else { return };
         if now_ns < self.status_ns {
             return;
         }

@@ -180,6 +180,8 @@ pub struct SetCommitter {
     clock: Arc<dyn Clock>,
     /// Bytes of noted statements that a frame has room for; `None`: there are no frames.
     room: Option<usize>,
+    /// Told of the time when the engine has no room. Whether another attempt is worthwhile.
+    without_room: Box<dyn Fn(u64) -> bool + Send + Sync>,
 }
 
 impl SetCommitter {
@@ -191,7 +193,25 @@ impl SetCommitter {
     ) -> SetCommitter {
         // Entries have content of their own.
         let room = engine.replicated_log().map(|log| log.frame_data_bytes_max() / 2).ok();
-        SetCommitter { engine, statements, clock, room }
+        SetCommitter { engine, statements, clock, room, without_room: Box::new(|_| false) }
+    }
+
+    /// The same, for a member that hands the leadership over if there is no room for a write: `without_room` is told of
+    /// the time in milliseconds, and says whether that is under way.
+    pub fn handing_over(
+        self,
+        without_room: impl Fn(u64) -> bool + Send + Sync + 'static,
+    ) -> SetCommitter {
+        SetCommitter { without_room: Box::new(without_room), ..self }
+    }
+
+    /// A numbered write is tried again while another member takes over: then its client learns of it.
+    fn without_room(&self, is_numbered: bool) -> StorageError {
+        let now_ms = self.clock.monotonic().as_millis() as u64;
+        match (self.without_room)(now_ms) && is_numbered {
+            true => StorageError::WriteConflict,
+            false => StorageError::OutOfDiskSpace,
+        }
     }
 
     fn commit_numbered(
@@ -223,13 +243,17 @@ impl SetCommitter {
 
 impl Committer for SetCommitter {
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
-        work::unmetered(|| match unit.numbered.take() {
+        let result = work::unmetered(|| match unit.numbered.take() {
             None => self.engine.commit(unit),
             Some(write) => {
                 let result = self.commit_numbered(unit, &write);
                 unit.numbered = Some(write);
                 result
             }
+        });
+        result.map_err(|error| match error {
+            StorageError::OutOfDiskSpace => self.without_room(unit.numbered.is_some()),
+            error => error,
         })
     }
 }

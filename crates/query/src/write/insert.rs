@@ -1,7 +1,7 @@
 //! Inserts documents.
 
 use super::retry::{Attempt, Retry, sort_out};
-use super::{Bypass, WriteOutcome, collection_for_write};
+use super::{Bypass, WriteOutcome, collection_for_write, ends_command};
 use crate::namespaces::{Named, Namespaces};
 use crate::write::capped;
 use kauri_base::{CollectionId, Error, ErrorCode, Result, bail, limits};
@@ -50,7 +50,7 @@ pub async fn insert(
     while next < docs.len() {
         let collection = match destination(op, namespaces, ns, options).await {
             Ok(collection) => collection,
-            Err(error) if op.check_for_interrupt().is_err() => return Err(error),
+            Err(error) if ends_command(op, &error) => return Err(error),
             Err(error) => {
                 outcome.errors.push((next, error));
                 return Ok(inserted);
@@ -88,7 +88,7 @@ pub async fn insert(
                     retry.wait(op).await?;
                     continue;
                 }
-                Err(error) if op.check_for_interrupt().is_err() => return Err(error),
+                Err(error) if ends_command(op, &error) => return Err(error),
                 // Which one it is shows when each goes in by itself.
                 Err(_) if count > 1 => {
                     most = 1;

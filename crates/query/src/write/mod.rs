@@ -70,6 +70,13 @@ pub struct CutShort {
     pub changed: u64,
 }
 
+/// Whether an error of a statement fails its whole command: the operation is interrupted, or this member is no longer
+/// the primary. Drivers send such a command again; an error among those of statements they do not.
+pub fn ends_command(op: &Operation, error: &Error) -> bool {
+    matches!(error.code(), ErrorCode::NotWritablePrimary | ErrorCode::PrimarySteppedDown)
+        || op.check_for_interrupt().is_err()
+}
+
 /// Commits of one command that the log may be behind.
 const UNWRITTEN_COMMITS_MAX: u32 = 256;
 /// And their bytes.

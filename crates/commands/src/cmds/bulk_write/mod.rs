@@ -13,7 +13,7 @@ use kauri_base::{Error, Result};
 use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::Namespace;
 use kauri_query::write::insert::InsertOptions;
-use kauri_query::write::{CutShort, WriteOutcome};
+use kauri_query::write::{CutShort, WriteOutcome, ends_command};
 use parse::{Kind, Operation, Request};
 use std::sync::atomic::Ordering;
 
@@ -243,6 +243,9 @@ async fn run_statement(
         }
         Err(error) => {
             invocation.op.check_for_interrupt()?;
+            if ends_command(&invocation.op, &error) {
+                return Err(error);
+            }
             done.cut_short(&operation.kind, std::mem::take(&mut outcome.cut_short));
             done.error(request, at, &error);
             Ok(true)

@@ -80,7 +80,7 @@ fn write(
         let mut out = list.document();
         if view.me == Some(at) {
             let up = (now - server.start.started_ms).max(0) / 1000;
-            write_self(&mut out, (view, config, of), &progress, up);
+            write_self(&mut out, (view, config, of), member, up);
         } else {
             let peer = peers.iter().find(|peer| peer.member == at);
             write_peer(&mut out, (view, of), peer, now);
@@ -149,9 +149,10 @@ fn write_place(out: &mut DocWriter<'_>, suffix: &str, place: Place) {
 fn write_self(
     out: &mut DocWriter<'_>,
     (view, config, of): (&View, &SetConfig, &MemberConfig),
-    progress: &Progress,
+    member: &Member,
     up: i64,
 ) {
+    let progress = member.progress();
     write_identity(out, of, view.state, up);
     if !of.is_arbiter {
         write_place(out, "", progress.applied);
@@ -161,7 +162,8 @@ fn write_self(
     let (host, id) = source(view, config);
     out.put("syncSourceHost", host);
     out.put("syncSourceId", id);
-    out.put("infoMessage", "");
+    let failure = member.failure().map(|why| format!("cannot write its log: {why}"));
+    out.put("infoMessage", failure.unwrap_or_default());
     if let Some((when, time)) = view.elected.filter(|_| view.state == MemberState::Primary) {
         write_elected(out, when, time);
     }

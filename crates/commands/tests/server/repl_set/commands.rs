@@ -283,6 +283,12 @@ fn the_status_tells_the_set_as_this_member_sees_it() {
     assert_eq!((number(&members[1], "pingMs"), number(&members[1], "uptime")), (1, 5));
     assert_eq!(text(&members[1], "syncSourceHost"), "test:1");
     assert_eq!(text(&members[2], "lastHeartbeatMessage"), "connection refused");
+    assert_eq!(text(&members[0], "infoMessage"), "");
+    rig.member.note_failure("no space");
+    let reply = rig.client.admin().ok(doc! { "replSetGetStatus" => 1 });
+    let Value::Array(members) = reply.as_doc().value("members") else { panic!("no members") };
+    let own = members.as_doc().first().and_then(|own| own.as_doc()).expect("itself").to_buf();
+    assert_eq!(text(&own, "infoMessage"), "cannot write its log: no space");
     let repl = at(&rig.client.ok(doc! { "serverStatus" => 1 }), "repl");
     assert_eq!((text(&repl, "setName"), number(&repl, "setVersion")), ("rs0".into(), 1));
 }

@@ -12,6 +12,7 @@ use crate::common::{Client, TestServer, at, number, show, until};
 use kauri_base::{CommitSeq, Result, Timestamp};
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_member::{Member, MemberConfig, MemberState, Request, SetConfig, View};
+use kauri_storage::{EphemeralEngine, StorageEngine};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -50,15 +51,25 @@ pub fn view_of(state: MemberState, config: SetConfig) -> View {
 impl Rig {
     /// A member that nobody has initiated.
     pub fn start() -> Rig {
+        Rig::start_on(Arc::new(EphemeralEngine::new()))
+    }
+
+    /// The same on this engine.
+    pub fn start_on(engine: Arc<dyn StorageEngine>) -> Rig {
         let member = Member::new("rs0");
-        let test = TestServer::start_member(member.clone());
+        let test = TestServer::start_member_on(engine, member.clone());
         let client = test.client();
         Rig { test, member, client }
     }
 
     /// A primary of this many members, which acknowledges nothing by itself.
     pub fn primary(members: usize) -> Rig {
-        let rig = Rig::start();
+        Rig::start().leading(members)
+    }
+
+    /// The member becomes the primary of this many members.
+    pub fn leading(self, members: usize) -> Rig {
+        let rig = self;
         rig.publish(MemberState::Primary, members);
         rig.member.acks().begin();
         rig.member.set_times(CommitSeq(0), 100 << 32, 100 << 32 | 1);

@@ -1,10 +1,12 @@
 //! Numbered writes: sent again they answer the same, and nothing happens twice.
 
 use super::{Rig, config};
+use crate::cold_disk::ColdEngine;
 use crate::common::{Client, at, code_of, first_batch, lsid, number, show, write_errors};
 use kauri_base::{Error, ErrorCode};
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_member::MemberState;
+use kauri_storage::{LogPosition, StorageEngine};
 use std::time::Duration;
 
 /// The command as a session's write of this number, with more fields.
@@ -360,4 +362,75 @@ fn a_large_result_that_is_not_kept_is_an_error() {
     assert_eq!(rig.client.fails(command(50)), 217);
     let reply = rig.client.ok(command(54));
     assert_eq!(at(&reply, "value"), doc! { "_id" => 54, "a" => 54 });
+}
+
+/// Commands that the engine refuses once it follows: of one statement, and of several.
+fn refused_by_a_follower() -> Vec<DocBuf> {
+    let update =
+        |id: i32| doc! { "q" => doc! { "_id" => id }, "u" => doc! { "$inc" => doc! { "a" => 1 } } };
+    let delete = |id: i32| doc! { "q" => doc! { "_id" => id }, "limit" => 1 };
+    let of = |count: i32| {
+        let updates = Value::array((0..count).map(|id| Value::from(update(id))));
+        let deletes = Value::array((0..count).map(|id| Value::from(delete(id))));
+        [
+            insert(10..10 + count),
+            doc! { "update" => "c", "updates" => updates, "ordered" => false },
+            doc! { "delete" => "c", "deletes" => deletes, "ordered" => false },
+        ]
+    };
+    let changes =
+        doc! { "query" => doc! { "_id" => 1 }, "update" => doc! { "$set" => doc! { "a" => 1 } } };
+    let mut all = of(1).to_vec();
+    all.extend(of(2));
+    all.push(find_and(changes));
+    all
+}
+
+fn refused_in_bulk() -> Vec<DocBuf> {
+    let operations = [
+        doc! { "insert" => 0, "document" => doc! { "_id" => 20 } },
+        doc! {
+            "update" => 0, "filter" => doc! { "_id" => 1 },
+            "updateMods" => doc! { "$set" => doc! { "a" => 1 } },
+        },
+        doc! { "delete" => 0, "filter" => doc! { "_id" => 1 } },
+    ];
+    let bulk = |operation| {
+        doc! {
+            "bulkWrite" => 1, "ops" => array![operation],
+            "nsInfo" => array![doc! { "ns" => "test.c" }],
+        }
+    };
+    operations.into_iter().map(bulk).collect()
+}
+
+#[test]
+fn a_write_that_meets_the_end_of_leadership_fails_as_a_whole() {
+    let cold = ColdEngine::open();
+    let log = cold.engine.replicated_log().unwrap();
+    log.begin_frames(LogPosition { term: 1, index: 1 }).unwrap();
+    log.lead().unwrap();
+    let rig = Rig::start_on(cold.engine.clone()).leading(1);
+    rig.acknowledge_all();
+    rig.client.insert("c", (0..4).map(|n| doc! { "_id" => n }));
+    // The engine accepts nothing any more, and the view does not say so yet.
+    log.follow();
+    let admin = rig.client.admin();
+    let mut number = 0;
+    for is_express in [true, false] {
+        if !is_express {
+            rig.leave_express_path();
+        }
+        let (own, bulk) = (refused_by_a_follower(), refused_in_bulk());
+        let all = own.iter().map(|one| (&rig.client, one));
+        for (client, command) in all.chain(bulk.iter().map(|one| (&admin, one))) {
+            let reply = client.run(command);
+            assert_eq!(code_of(&reply), 10107, "{} {}", show(command), show(&reply));
+            number += 1;
+            let reply = client.run(&numbered(command, 1, number, doc! {}));
+            assert_eq!(code_of(&reply), 10107, "{} {}", show(command), show(&reply));
+            let labels = reply.as_doc().value("errorLabels");
+            assert_eq!(labels, Value::from(array!["RetryableWriteError"]), "{}", show(&reply));
+        }
+    }
 }

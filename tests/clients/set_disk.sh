@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# A set of three processes: a member whose disk is full, as a secondary and as the primary, and one that was away.
+source "$(dirname "$0")/lib.sh"
+export PYTHONPATH=$here:$here/set
+set_namespaces "$python" "$here/set/disk.py" "$@"
