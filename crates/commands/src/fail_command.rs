@@ -1,6 +1,7 @@
 //! The failpoints that drivers' test suites use. `failCommand` lets commands fail, break the connection, wait, or
 //! succeed with a write concern error. `maxTimeAlwaysTimeOut` expires every time limit at once,
-//! `maxTimeNeverTimeOut` none. `failGetMoreAfterCursorCheckout` lets a getMore fail after it has found its cursor.
+//! `maxTimeNeverTimeOut` none. `failGetMoreAfterCursorCheckout` lets a getMore fail after it has found its cursor,
+//! `onPrimaryTransactionalWrite` a write that may be sent again before or after it is executed.
 
 use crate::dispatch::Injected;
 use crate::invocation::Invocation;
@@ -68,7 +69,26 @@ pub const POINTS: &[&str] = &[
     "failGetMoreAfterCursorCheckout",
     "maxTimeAlwaysTimeOut",
     "maxTimeNeverTimeOut",
+    ON_NUMBERED,
 ];
+
+/// Fires at each execution of a write that may be sent again.
+const ON_NUMBERED: &str = "onPrimaryTransactionalWrite";
+/// Its options: whether the connection ends (without the option it does), and the code that the write fails with.
+const CLOSES: &str = "closeConnection";
+const FAILS: &str = "failBeforeCommitExceptionCode";
+
+/// Fails if the data of [`ON_NUMBERED`] has another option.
+pub fn check_numbered(data: Doc<'_>) -> Result<()> {
+    for elem in data {
+        match elem.key() {
+            CLOSES => {}
+            FAILS if elem.value().is_number() => {}
+            other => bail!(BadValue, "{ON_NUMBERED} has no such option: '{other}'"),
+        }
+    }
+    Ok(())
+}
 
 /// Fires a failpoint that applies to every event.
 fn fire(server: &Server, name: &str) -> Option<Vec<u8>> {
@@ -93,6 +113,26 @@ pub fn check_get_more(server: &Server) -> Result<()> {
     let code = Doc::from_bytes(&data)?.value("errorCode").to_i64_saturating();
     let code = code.and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
     Err(Error::location(code, "Hit the 'failGetMoreAfterCursorCheckout' failpoint"))
+}
+
+/// A test may want the connection to end once this many statements of a numbered write have run, or these not to run.
+pub fn before_numbered(invocation: &mut Invocation<'_>, statements: usize) -> Result<()> {
+    let server = invocation.server;
+    if !server.fail_points.any_active() {
+        return Ok(());
+    }
+    // Each of them counts.
+    let fired = (0..statements).filter_map(|_| fire(server, ON_NUMBERED)).last();
+    let Some(data) = fired else { return Ok(()) };
+    let data = Doc::from_bytes(&data)?;
+    invocation.hang_up |= data.get(CLOSES).is_none_or(|closes| closes.value().truthy());
+    match data.value(FAILS).to_i64_saturating() {
+        Some(code) => {
+            let code = i32::try_from(code).unwrap_or(0);
+            Err(Error::location(code, "The write fails due to failpoint, and is not executed"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Fails if a test wants the time limits of operations to be exceeded and this one has one.

@@ -44,6 +44,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             Setting::On(mode) => {
                 match name.as_str() {
                     "failCommand" => check_data(data)?,
+                    "onPrimaryTransactionalWrite" => fail_command::check_numbered(data)?,
                     "failGetMoreAfterCursorCheckout" if data.value("errorCode").is_number() => {}
                     "failGetMoreAfterCursorCheckout" => {
                         bail!(BadValue, "{name} needs a number 'errorCode'")

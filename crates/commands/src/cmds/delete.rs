@@ -181,7 +181,7 @@ async fn run_once(
     if retries.executed(invocation, at).await?.is_some() {
         return Ok(1);
     }
-    outcome.numbered = retries.numbered(at, 1);
+    outcome.numbered = retries.numbered(invocation, at, 1)?;
     match run_given(invocation, ns, variables, given, outcome).await {
         Ok(deleted @ 1..) => Ok(deleted),
         result => match retries.executed(invocation, at).await? {

@@ -66,7 +66,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         if let Some(stored) = retries.executed(invocation, 0).await? {
             return answer_again(invocation, &ns, &request, &retries, stored).await;
         }
-        outcome.numbered = retries.numbered(0, 1);
+        outcome.numbered = retries.numbered(invocation, 0, 1)?;
         let done = match &request.update {
             None => find_and_remove(&mut invocation.op, &targets, &mut outcome).await,
             Some(update) => {

@@ -61,7 +61,7 @@ pub(super) async fn insert_once(
             next += 1;
         }
         if next > first {
-            outcome.numbered = retries.numbered(at + first, next - first);
+            outcome.numbered = retries.numbered(invocation, at + first, next - first)?;
             let errors = outcome.errors.len();
             let catalog = &invocation.server.catalog;
             let (op, part) = (&mut invocation.op, &docs[first..next]);

@@ -294,7 +294,7 @@ async fn run_once(
     if let Some(stored) = retries.executed(invocation, at).await? {
         return Ok(updated(stored));
     }
-    outcome.numbered = retries.numbered(at, 1);
+    outcome.numbered = retries.numbered(invocation, at, 1)?;
     let result = run_given(invocation, ns, variables, bypass, given, outcome).await;
     match result {
         Ok(done) if done.modified > 0 || done.upserted.is_some() => Ok(done),

@@ -50,9 +50,17 @@ pub fn write_topology_version(out: &mut DocWriter<'_>, server: &Server) {
     version.put("counter", counter);
 }
 
-/// Writes `topologyVersion` if the error tells of a change.
+/// Writes `topologyVersion` if the error tells of a change. That a server ends is a change of the topology only while
+/// `hello` tells it as well.
 pub fn put_topology_version(out: &mut DocWriter<'_>, server: &Server, code: ErrorCode) {
-    if server.member.is_some() && is_state_change(code) {
+    let Some(member) = &server.member else { return };
+    let has_version = match code {
+        ErrorCode::InterruptedAtShutdown | ErrorCode::ShutdownInProgress => {
+            member.quiesce_ends().is_some()
+        }
+        code => is_state_change(code),
+    };
+    if has_version {
         write_topology_version(out, server);
     }
 }

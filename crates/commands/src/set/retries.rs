@@ -4,6 +4,7 @@
 //! second time. Here the statements of a command have their numbers, and results are answered.
 
 use crate::args::Args;
+use crate::fail_command;
 use crate::invocation::Invocation;
 use crate::server::Server;
 use kauri_base::{Error, ErrorCode, Result, bail};
@@ -115,11 +116,17 @@ impl Retries {
         self.retried.extend_from_slice(statements);
     }
 
-    /// The statements from this place on, which are about to run.
-    pub fn numbered(&self, at: usize, count: usize) -> Option<Numbered> {
-        let write = self.write.as_ref()?;
+    /// The statements from this place on, which are about to run. Fails if a test wants them not to run.
+    pub fn numbered(
+        &self,
+        invocation: &mut Invocation<'_>,
+        at: usize,
+        count: usize,
+    ) -> Result<Option<Numbered>> {
+        let Some(write) = &self.write else { return Ok(None) };
+        fail_command::before_numbered(invocation, count)?;
         let statements = (at..at + count).map(|at| write.statement(at)).collect();
-        Some(Numbered { session: write.session, number: write.number, statements })
+        Ok(Some(Numbered { session: write.session, number: write.number, statements }))
     }
 
     /// How many statements were executed before.

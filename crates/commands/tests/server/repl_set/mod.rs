@@ -1,6 +1,7 @@
 //! A member of a replica set. The test is its driver: it publishes views and answers requests.
 
 mod commands;
+mod fail_points;
 mod hello;
 mod leading;
 mod reads;
