@@ -1,0 +1,4 @@
+//! Kauri's own clients before a replica set: they follow the primary.
+
+mod follower;
+mod stand;
