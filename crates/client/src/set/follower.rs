@@ -239,7 +239,7 @@ impl Follower {
         self.kept = None;
         let reply = self.connection.last_reply()?;
         if let Some(why) = retry::state_change(reply) {
-            let version = super::description::Version::of(reply);
+            let version = retry::version(reply);
             self.finder.topology().note_state_change(&self.host, version, &why);
             self.is_lost = true;
         }
@@ -255,7 +255,7 @@ impl Follower {
             return Ok(());
         }
         if let Some(why) = retry::state_change(reply) {
-            let version = super::description::Version::of(reply);
+            let version = retry::version(reply);
             self.finder.topology().note_state_change(&self.host, version, &why);
         }
         match self.send_again() {

@@ -4,6 +4,7 @@
 //! from a second write. Such a number has a write of single documents: an insert, an update without `multi`, a delete
 //! with `limit: 1`, a findAndModify.
 
+pub use super::description::Version;
 use super::options::SetOptions;
 use crate::request::Sequence;
 use kauri_base::ErrorCode;
@@ -123,6 +124,11 @@ pub fn state_change(reply: Doc<'_>) -> Option<String> {
     let (code, message) = error_of(reply)?;
     let is_one = STATE_CHANGES.iter().any(|one| i64::from(one.number()) == code);
     is_one.then_some(message)
+}
+
+/// The `topologyVersion` of a reply.
+pub fn version(reply: Doc<'_>) -> Option<Version> {
+    Version::of(reply)
 }
 
 /// Whether a request that may be repeated is repeated after this reply of a server of this wire protocol version.
