@@ -3,7 +3,6 @@
 use crate::deadline::Deadline;
 use crate::rdma;
 use crate::request::{self, Sequence};
-use crate::set::Finder;
 use crate::shared::RingWay;
 use crate::stream::{Stream, reserve};
 use crate::uri::{Uri, Wanted};
@@ -204,12 +203,13 @@ pub(crate) fn check_set_name(uri: &Uri, greeting: Doc<'_>) -> Result<()> {
 }
 
 impl Connection {
-    /// Connects, says hello, and changes over as the connection string wants it. Of a set a server is selected; the
-    /// connection stays with it ([`crate::set::Follower`] follows).
+    /// Connects with one server, says hello, and changes over as the connection string wants it. For a set see
+    /// [`crate::connect`].
     pub fn open(uri: &Uri) -> Result<Connection> {
         uri.check()?;
         if uri.set.is_some() {
-            return Ok(Finder::new(uri)?.find()?.1);
+            let why = "it means a replica set; one server is wanted (directConnection=true)";
+            return Err(ClientError::Uri(why.to_owned()));
         }
         let end = connect_end(uri);
         let connection = Connection::greet(uri, end)?;

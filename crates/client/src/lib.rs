@@ -12,6 +12,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`uri`] | connection strings |
+//! | `host`, `options` | a host of one; what it says about the selection of a server |
 //! | [`connection`] | commands and replies, one by one or pipelined |
 //! | [`set`] | replica sets: discovery, server selection, and a connection that follows the primary |
 //! | [`outgoing`] | sessions that a worker opens: the handshake, and the switch to a faster transport |
@@ -26,6 +27,8 @@
 
 pub mod connection;
 mod deadline;
+mod host;
+mod options;
 pub mod outgoing;
 mod rdma;
 mod request;
@@ -58,6 +61,15 @@ pub enum ClientError {
     Request(String),
     /// No server of the set could be selected in time.
     Selection(String),
+}
+
+/// A connection with the server, or with one of the set, that the connection string means. It stays with it:
+/// [`set::Follower`] follows.
+pub fn connect(uri: &Uri) -> Result<Connection> {
+    match uri.set {
+        Some(_) => Ok(set::Finder::new(uri)?.find()?.1),
+        None => Connection::open(uri),
+    }
 }
 
 /// The result of this crate's calls.

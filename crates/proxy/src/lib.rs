@@ -14,18 +14,16 @@
 //! | module | holds |
 //! |---|---|
 //! | `service` | drivers' connections as sessions of the transport |
-//! | `relay` | a driver's connection, request by request |
+//! | `relay` | a driver's connection, request by request, and its move to another server of a set |
 //! | `request` | the parsed part of a request |
 //! | `hello` | handshakes: fitting sessions, rewritten replies |
 //! | `members` | the servers of a set, one of which is followed; what drivers see of it |
-//! | `moving` | drivers' connections that move to another server of a set |
 //! | `pool` | idle sessions |
 //!
 //! Position: above `client` and `transport`. Must not know: the meaning of commands, except those of the handshake.
 
 mod hello;
 mod members;
-mod moving;
 mod pool;
 mod relay;
 mod request;

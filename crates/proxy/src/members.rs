@@ -260,8 +260,7 @@ impl Members {
             Poll::Pending
         })
         .await;
-        let opened = std::mem::take(&mut *lock(&opened));
-        opened
+        std::mem::take(&mut *lock(&opened))
     }
 
     /// A session with this server, which has answered a hello.

@@ -10,9 +10,9 @@ use crate::hello::Key;
 use crate::members::Members;
 use kauri_base::log::{self, Attr};
 use kauri_bson::doc;
+use kauri_client::ClientError;
 use kauri_client::outgoing::{Opened, lost};
 use kauri_client::uri::{Host, Uri};
-use kauri_client::ClientError;
 use kauri_transport::outgoing::{Outgoing, OutgoingOptions};
 use kauri_transport::{SessionManager, WorkerHandle, monotonic_ns};
 use kauri_wire::MsgWriter;
@@ -163,7 +163,9 @@ impl Pool {
 
     /// A new session on this worker.
     pub async fn open(self: &Arc<Self>, worker: &WorkerHandle) -> Result<Session, ClientError> {
-        let Some(members) = &self.members else { return self.open_to(&self.uri, None, worker).await };
+        let Some(members) = &self.members else {
+            return self.open_to(&self.uri, None, worker).await;
+        };
         loop {
             let host = members.followed(worker).await?;
             let uri = self.uri.to(host.clone());

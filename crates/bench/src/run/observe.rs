@@ -110,7 +110,7 @@ fn memory_limit_mb(host: Doc<'_>) -> Option<u64> {
 
 /// Connects and asks the server what it is.
 pub fn observe(label: &str, uri: &Uri) -> Result<Observed> {
-    let mut connection = Connection::open(uri).map_err(|why| failed(label, why))?;
+    let mut connection = kauri_client::connect(uri).map_err(|why| failed(label, why))?;
     let mut ask = |command: DocBuf| connection.command("admin", &command);
     // Neither is needed to be measured: another server may not have it, or not let us ask.
     let build = ask(doc! { "buildInfo" => 1 }).ok();

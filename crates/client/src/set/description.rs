@@ -1,6 +1,6 @@
 //! A server, by its reply to `hello`.
 
-use crate::uri::{HOSTS_MAX, Host};
+use crate::host::{HOSTS_MAX, Host};
 use kauri_bson::{Doc, Value};
 use std::time::Duration;
 

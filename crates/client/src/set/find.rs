@@ -3,11 +3,11 @@
 //! Invariant: no thread outlives a call.
 
 use super::description::Description;
-use super::options::SetOptions;
 use super::selection::{choose, fitting};
 use super::topology::Topology;
 use crate::connection::{Connection, connect_end};
 use crate::deadline::Deadline;
+use crate::options::SetOptions;
 use crate::uri::{Host, Uri};
 use crate::{ClientError, Result};
 use kauri_base::RandomSource;

@@ -5,13 +5,14 @@
 //! - A request is repeated once at most, and only if it is alone in flight and may be repeated ([`super::retry`]).
 //!   Of such a request a copy is kept until its reply, if it has at most [`KEPT_BYTES_MAX`].
 //! - After a failure no request is in flight: replies that were not received are lost.
-//! - A reply is borrowed from the connection that has received it, which stays until the next request.
+//! - A received reply stays where it is until the next one is received, though the connection was replaced: callers
+//!   in other languages may hold it.
 
 use super::find::Finder;
-use super::options::ReadMode;
 use super::retry::{self, Repeat};
 use super::topology::Kind;
 use crate::connection::Connection;
+use crate::options::ReadMode;
 use crate::request::Sequence;
 use crate::uri::{Host, Uri};
 use crate::{ClientError, Result};
@@ -81,6 +82,8 @@ pub struct Follower {
     finder: Finder,
     host: Host,
     connection: Connection,
+    /// The replaced connection that has received the last reply.
+    previous: Option<Connection>,
     /// The connection is replaced before the next request.
     is_lost: bool,
     last_used: Instant,
@@ -103,6 +106,7 @@ impl Follower {
             finder,
             host,
             connection,
+            previous: None,
             is_lost: false,
             last_used: Instant::now(),
             in_flight: VecDeque::new(),
@@ -142,6 +146,7 @@ impl Follower {
 
     /// As for a connection.
     pub fn trim(&mut self) {
+        self.previous = None;
         self.connection.trim();
     }
 
@@ -224,6 +229,7 @@ impl Follower {
         let Some(InFlight { id, sent }) = self.in_flight.front().copied() else {
             return Err(ClientError::Request("no request is in flight".to_owned()));
         };
+        self.previous = None;
         let received = match receive(&mut self.connection, sent) {
             Ok(()) => self.again_after_reply(),
             Err(error) if self.kept.is_some() => {
@@ -300,7 +306,9 @@ impl Follower {
         if let Some(timeout) = self.timeout {
             connection.set_timeout(timeout)?;
         }
-        (self.host, self.connection, self.is_lost) = (host, connection, false);
+        let replaced = std::mem::replace(&mut self.connection, connection);
+        self.previous.get_or_insert(replaced);
+        (self.host, self.is_lost) = (host, false);
         Ok(())
     }
 }

@@ -5,7 +5,6 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `options` | what a connection string says about selection |
 //! | `description` | a server, by its reply to `hello` |
 //! | [`topology`] | the known servers, and how a description changes them |
 //! | `selection` | the servers that fit a read preference |
@@ -18,14 +17,13 @@
 mod description;
 mod find;
 pub mod follower;
-mod options;
 pub mod retry;
 mod selection;
 pub mod topology;
 
+pub use crate::options::{ReadMode, SetOptions};
 pub use description::{Description, Role};
 pub use find::Finder;
 pub use follower::Follower;
-pub use options::{ReadMode, SetOptions};
 pub use selection::{choose, fitting};
 pub use topology::Topology;

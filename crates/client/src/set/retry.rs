@@ -5,7 +5,7 @@
 //! with `limit: 1`, a findAndModify.
 
 pub use super::description::Version;
-use super::options::SetOptions;
+use crate::options::SetOptions;
 use crate::request::Sequence;
 use kauri_base::ErrorCode;
 use kauri_bson::{Doc, Value};

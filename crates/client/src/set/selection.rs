@@ -1,8 +1,8 @@
 //! The servers that fit a read preference, and the choice among them.
 
 use super::description::Role;
-use super::options::ReadMode;
 use super::topology::{Kind, Topology};
+use crate::options::ReadMode;
 use crate::uri::Host;
 use std::time::Duration;
 

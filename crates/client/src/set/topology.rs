@@ -6,8 +6,9 @@
 //! - A server of another set, or of none, is not asked again, and the reason is kept for the error.
 
 use super::description::{Description, Role, Version};
-use super::options::SetOptions;
-use crate::uri::{HOSTS_MAX, Host, Uri};
+use crate::host::{HOSTS_MAX, Host};
+use crate::options::SetOptions;
+use crate::uri::Uri;
 use std::collections::BTreeMap;
 
 /// The first wire protocol version whose election ids are compared before the versions of configurations: MongoDB 6.0.

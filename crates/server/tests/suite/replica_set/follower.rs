@@ -4,7 +4,7 @@ use super::stand::{NAME, Set, insert};
 use kauri_bson::doc;
 use kauri_client::set::Follower;
 use kauri_client::uri::Host;
-use kauri_client::{ClientError, Connection, Transport};
+use kauri_client::{ClientError, Transport, connect};
 
 const TCP: &str = "sharedMemory=off&rdma=off&socketTimeoutMS=60000";
 
@@ -89,7 +89,7 @@ fn servers_are_found_from_one_host_and_selected_by_read_preference() {
     }
     // A plain connection is with the primary, too, over the transport that the string asks for.
     let shared = set.uri("sharedMemory=require&rdma=off");
-    let connection = Connection::open(&shared).unwrap();
+    let connection = connect(&shared).unwrap();
     assert_eq!(connection.transport(), Transport::SharedMemory);
     assert!(connection.greeting().value("ismaster").truthy());
 }
@@ -100,7 +100,7 @@ fn another_sets_name_is_refused_at_once() {
     let port = set.port(0);
     for options in ["", "&directConnection=true"] {
         let uri = format!("mongodb://127.0.0.1:{port}/?replicaSet=other&{TCP}{options}");
-        let Err(ClientError::Required(why)) = Connection::open(&uri.parse().unwrap()) else {
+        let Err(ClientError::Required(why)) = connect(&uri.parse().unwrap()) else {
             panic!("{options}")
         };
         let expected = format!("127.0.0.1:{port} is a member of set '{NAME}', not of 'other'");
@@ -116,6 +116,6 @@ fn a_set_without_a_primary_is_told_when_the_time_is_over() {
     others.iter().for_each(|at| set.kill(*at));
     set.kill(primary);
     let uri = set.uri(&format!("{TCP}&serverSelectionTimeoutMS=200"));
-    let Err(ClientError::Selection(why)) = Connection::open(&uri) else { panic!() };
+    let Err(ClientError::Selection(why)) = connect(&uri) else { panic!() };
     assert!(why.contains("readPreference=primary within 200 ms: 127.0.0.1:"), "{why}");
 }

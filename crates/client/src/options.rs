@@ -1,6 +1,6 @@
 //! What a connection string says about the selection of a server.
 
-use crate::uri::Host;
+use crate::host::Host;
 use std::time::Duration;
 
 /// Which members may be selected: `readPreference`.

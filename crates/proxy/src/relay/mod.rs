@@ -4,7 +4,6 @@
 //! what it would see from the driver itself, and nothing is queued here.
 
 use crate::hello::{Hello, HelloReply};
-use crate::moving::{Introduction, MOVES_MAX};
 use crate::pool::{Pool, Session};
 use crate::request::{Kind, Request, more_to_come};
 use kauri_base::ErrorCode;
@@ -22,6 +21,10 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
+
+mod moving;
+
+use moving::{Introduction, MOVES_MAX};
 
 /// Why a connection ends.
 pub enum End {

@@ -6,9 +6,9 @@
 //!   session that may hold more ends the driver's connection instead.
 //! - A request about a cursor goes to the server that has it, as long as the session lives.
 
+use super::{End, Fault, Relay};
 use crate::hello::{Hello, HelloReply, Key};
 use crate::pool::{Pool, Session};
-use crate::relay::{End, Fault, Relay};
 use crate::request::{Kind, Request};
 use kauri_bson::DocBuf;
 use kauri_client::ClientError;
