@@ -6,7 +6,7 @@
 use super::failed;
 use kauri_base::{Error, Result};
 use kauri_bson::{Doc, DocBuf, Value, doc};
-use kauri_client::{Connection, Uri};
+use kauri_client::Uri;
 use std::fmt;
 use std::time::Duration;
 
