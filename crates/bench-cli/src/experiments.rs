@@ -54,12 +54,6 @@ pub fn run(matches: &ArgMatches) -> Result<bool> {
     })?;
     eprintln!("{}, {}: {}", experiment.source, experiment.figure, experiment.shows);
     match experiment.how {
-        How::Waits(what) => {
-            eprintln!(
-                "kauri: cannot run '{name}': it needs {what}, which this server does not support yet"
-            );
-            return Ok(false);
-        }
         How::Script(script) => {
             eprintln!("kauri: cannot run '{name}' from this program: run {script} as root");
             return Ok(false);

@@ -9,6 +9,7 @@ mod experiments;
 mod limit;
 mod options;
 mod own;
+mod replica_set;
 mod run;
 mod server;
 mod standalone;

@@ -1,6 +1,7 @@
-//! `kauri bench standalone`: a server per data directory, measured in turns over every transport.
+//! `kauri bench standalone`: a server or a replica set per data directory, measured in turns over every transport.
 
 use crate::options;
+use crate::replica_set::{self, ReplicaSet};
 use crate::server::{self, Server};
 use crate::standalone_options::{Directory, Plan};
 use clap::{Arg, ArgMatches, Command};
@@ -11,7 +12,7 @@ use kauri_bench::standalone::rows::{
     At, ClientsCase, ClientsRound, ModelCase, Place, Report, SizeCase,
 };
 use kauri_bench::standalone::turns::in_turns;
-use kauri_bench::standalone::way::{Listener, WAYS};
+use kauri_bench::standalone::way::{Listener, WAYS, Way};
 use kauri_bench::standalone::{file_system, json, models, page, requests, size_text, table};
 use kauri_client::{ClientError, Uri};
 use kauri_machine as machine;
@@ -47,10 +48,14 @@ impl Drop for Scratch {
     }
 }
 
-/// A server on a data directory. Fields are dropped in order: the server ends before its directory goes.
+/// A server on a data directory, or a set whose primary it is. Fields are dropped in order: servers end before their
+/// directory goes.
 struct Running {
     server: Server,
     listener: Listener,
+    /// The other members of the set.
+    others: Vec<Server>,
+    secondaries: Vec<Listener>,
     place: Place,
     _scratch: Scratch,
 }
@@ -63,14 +68,12 @@ impl Running {
         std::fs::create_dir_all(&db)
             .map_err(|error| failed(format!("cannot create {}: {error}", db.display())))?;
         let on = file_system::of(&db).map_err(failed)?;
-        let port = server::free_port()?;
         let prefix = scratch.0.display().to_string();
         let (spin, cache) = (plan.spin_micros.to_string(), plan.cache_gb.to_string());
         let arguments = ["--bind_ip", &plan.bind, "--spinMicros", &spin, "--cacheSizeGB", &cache];
         let arguments = [&arguments[..], &["--unixSocketPrefix", &prefix]].concat();
         let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
-        let server = Server::start(port, &db, &arguments, &[])?;
-        let listener = Listener {
+        let listener = |port| Listener {
             host: plan.bind.clone(),
             port,
             socket: scratch.0.join(format!("mongodb-{port}.sock")),
@@ -79,7 +82,32 @@ impl Running {
         };
         let file_system = format!("{} ({})", on.kind, on.source);
         let place = Place { name: directory.name.to_owned(), file_system };
-        Ok(Running { server, listener, place, _scratch: scratch })
+        if plan.has_set {
+            let set = ReplicaSet::start(&db, &arguments, listener)?;
+            return Ok(Running {
+                server: set.primary,
+                listener: set.listener,
+                others: set.others,
+                secondaries: set.secondaries,
+                place,
+                _scratch: scratch,
+            });
+        }
+        let port = server::free_port()?;
+        let server = Server::start(port, &db, &arguments, &[])?;
+        Ok(Running {
+            server,
+            listener: listener(port),
+            others: Vec::new(),
+            secondaries: Vec::new(),
+            place,
+            _scratch: scratch,
+        })
+    }
+
+    /// The secondary that reads are measured from.
+    fn secondary(&self, way: &Way) -> std::result::Result<Option<Uri>, ClientError> {
+        self.secondaries.first().map(|secondary| way.uri(secondary)).transpose()
     }
 
     /// By which data is loaded.
@@ -108,7 +136,8 @@ impl Run {
             plan.directories.iter().map(|directory| Running::start(directory, &plan)).collect();
         let running = running?;
         let places = running.iter().map(|running| running.place.clone()).collect();
-        let report = Report { about: about(&plan), places, ..Report::default() };
+        let has_set = plan.has_set;
+        let report = Report { about: about(&plan), has_set, places, ..Report::default() };
         let groups = plan.sizes.len() * plan.operations.len()
             + plan.models.len()
             + plan.clients.len() * plan.threads.len() * plan.client_sizes.len() * 3;
@@ -131,12 +160,20 @@ impl Run {
         self.running.iter().try_for_each(|running| act(&running.first_uri()?).map_err(failed))
     }
 
+    /// The same, and waits until secondaries have it.
+    fn store(&self, act: impl Fn(&Uri) -> std::result::Result<(), ClientError>) -> Result<()> {
+        self.on_each(act)?;
+        self.running.iter().try_for_each(|running| {
+            replica_set::catch_up(&running.listener, &running.secondaries).map_err(failed)
+        })
+    }
+
     fn sizes(&mut self) -> Result<()> {
         if self.plan.operations.is_empty() {
             return Ok(());
         }
         for bytes in self.plan.sizes.clone() {
-            self.on_each(|uri| requests::load(uri, bytes, self.plan.seed))?;
+            self.store(|uri| requests::load(uri, bytes, self.plan.seed))?;
             for operation in self.plan.operations.clone() {
                 self.progress(&format!("{} of {}", operation.name(), size_text(bytes)));
                 let case = |at| SizeCase { at, operation, bytes };
@@ -144,8 +181,15 @@ impl Run {
                 let rows = in_turns(cases, self.plan.rounds, |case: &SizeCase, _| {
                     let running = self.running.get(case.at.place).ok_or_else(unknown_place)?;
                     let uri = case.at.way.uri(&running.listener)?;
-                    let pid = running.server.pid();
-                    requests::measure(&uri, pid, operation, bytes, &self.plan.slice)
+                    let (pid, slice) = (running.server.pid(), &self.plan.slice);
+                    let mut round = requests::measure(&uri, pid, operation, bytes, slice)?;
+                    if operation == requests::Operation::Get
+                        && let Some(uri) = running.secondary(case.at.way)?
+                    {
+                        let latency = requests::secondary_latency(&uri, operation, bytes, slice)?;
+                        round.secondary = Some(latency);
+                    }
+                    Ok::<_, ClientError>(round)
                 });
                 self.report.sizes.extend(rows);
             }
@@ -157,7 +201,7 @@ impl Run {
         if self.plan.models.is_empty() {
             return Ok(());
         }
-        self.on_each(|uri| models::store(uri, &self.plan.models, self.plan.seed))?;
+        self.store(|uri| models::store(uri, &self.plan.models, self.plan.seed))?;
         let mut memory = Vec::new();
         for model in self.plan.models.clone() {
             self.progress(&format!("model {} of {}", model.name, size_text(model.bytes)));
@@ -167,7 +211,13 @@ impl Run {
             let mut rows = in_turns(cases, self.plan.rounds + 1, |case: &ModelCase, _| {
                 let running = self.running.get(case.at.place).ok_or_else(unknown_place)?;
                 let uri = case.at.way.uri(&running.listener)?;
-                models::read(&uri, running.server.pid(), &case.name, &mut memory)
+                let pid = running.server.pid();
+                let mut round = models::read(&uri, pid, &case.name, &mut memory)?;
+                if let Some(uri) = running.secondary(case.at.way)? {
+                    let read = models::read(&uri, pid, &case.name, &mut memory)?;
+                    round.secondary = Some(read.wall);
+                }
+                Ok::<_, ClientError>(round)
             });
             let counted = rows.iter_mut().filter_map(|row| row.rounds.as_mut().ok());
             counted.for_each(|rounds| drop(rounds.drain(..1)));
@@ -181,7 +231,7 @@ impl Run {
             return Ok(());
         }
         for bytes in self.plan.client_sizes.clone() {
-            self.on_each(|uri| requests::load(uri, bytes, self.plan.seed))?;
+            self.store(|uri| requests::load(uri, bytes, self.plan.seed))?;
             for operation in requests::Operation::ALL {
                 for threads in self.plan.threads.clone() {
                     for clients in self.plan.clients.clone() {
@@ -207,17 +257,29 @@ impl Run {
         let running = self.running.get(case.at.place).ok_or_else(unknown_place)?;
         let everybody = (case.clients * case.threads).max(1) as u64;
         let put_bytes_max = self.plan.slice.put_bytes_max / everybody;
-        let order = |number| Order {
-            connection_string: case.at.way.connection_string(&running.listener),
+        let order = |number, listener| Order {
+            connection_string: case.at.way.connection_string(listener),
             operation: case.operation,
             bytes: case.bytes,
             threads: case.threads,
             slice: Slice { put_bytes_max, ..self.plan.slice },
             number,
         };
-        let orders: Vec<Order> = (0..case.clients).map(order).collect();
+        let orders: Vec<Order> =
+            (0..case.clients).map(|number| order(number, &running.listener)).collect();
         let program = std::env::current_exe()?;
-        let round = clients::measure(&program, CLIENT, &orders, running.server.pid());
+        let mut round = clients::measure(&program, CLIENT, &orders, running.server.pid());
+        if let Ok(round) = &mut round
+            && case.operation == requests::Operation::Get
+            && !running.secondaries.is_empty()
+        {
+            // Each client has a member of its own, in turn.
+            let members = std::iter::once(&running.listener).chain(&running.secondaries).cycle();
+            let orders: Vec<Order> =
+                members.take(case.clients).enumerate().map(|(n, at)| order(n, at)).collect();
+            let spread = clients::measure(&program, CLIENT, &orders, running.server.pid())?;
+            round.spread_per_s = Some(spread.per_s);
+        }
         let uri = self.running.get(case.at.place).map(Running::first_uri);
         match uri {
             Some(Ok(uri)) => requests::clean_up(&uri)?,
@@ -233,6 +295,12 @@ fn about(plan: &Plan) -> Vec<(String, String)> {
     let memory_gb = machine.memory_bytes as f64 / f64::from(1 << 30);
     let millis = plan.slice.measure.as_millis();
     let put_mb = plan.slice.put_bytes_max >> 20;
+    let servers = match plan.has_set {
+        false => "one server",
+        true => {
+            "a set of a primary, two secondaries and an arbiter; its members talk over RDMA if they have it, otherwise TCP"
+        }
+    };
     let names: Vec<&str> = plan.ways.iter().map(|way| way.label).collect();
     [
         ("kauri", env!("CARGO_PKG_VERSION").to_owned()),
@@ -240,6 +308,7 @@ fn about(plan: &Plan) -> Vec<(String, String)> {
         ("system", format!("{}, Linux {}", machine.os_name, machine.os_version)),
         ("load at the beginning", load()),
         ("transports", format!("{}, client and server on one machine", names.join(", "))),
+        ("servers", servers.to_owned()),
         ("rounds", format!("{} of {millis} ms, or of {put_mb} MB put", plan.rounds)),
         ("spinning", format!("{} us, servers and clients", plan.spin_micros)),
         ("rings", format!("{} bytes", plan.ring_bytes)),
@@ -274,6 +343,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let Run { mut report, running, .. } = run;
     report.about.push(("load at the end".to_owned(), load()));
     for one in running {
+        // The primary last: no other stands for election.
+        one.others.into_iter().try_for_each(Server::stop)?;
         one.server.stop()?;
     }
     print!("{}", table::text(&report));

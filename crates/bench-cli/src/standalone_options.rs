@@ -25,6 +25,7 @@ pub fn command() -> Command {
         )
         .arg(value("only", "LIST", "Experiments, separated by commas: put, get, mixed, models, clients [default: all]"))
         .arg(value("dirs", "LIST", "Data directories, separated by commas: disk, memory [default: both]"))
+        .arg(flag("replica-set", "Start a replica set in each data directory instead of one server: a primary, two secondaries and an arbiter. Requests go to the primary; Gets and models are also read from secondaries"))
         .arg(value("disk-dir", "DIR", "Directory of the data on disk [default: the temporary directory]"))
         .arg(value("memory-dir", "DIR", "Directory of the data in memory, on a file system in memory [default: /dev/shm]"))
         .arg(value("transports", "LIST", "Transports, separated by commas: tcp, unix, sharedMemory, rdma [default: all; rdma only with a device]"))
@@ -62,6 +63,8 @@ pub struct Plan {
     pub clients: Vec<usize>,
     pub threads: Vec<usize>,
     pub directories: Vec<Directory>,
+    /// A replica set in each of them, instead of one server.
+    pub has_set: bool,
     pub ways: Vec<&'static Way>,
     pub bind: String,
     pub sizes: Vec<u64>,
@@ -167,6 +170,7 @@ impl Plan {
             clients: if with("clients") { all(clients) } else { Vec::new() },
             threads: all(numbers(matches, "threads", &[1, 2])?),
             directories: directories(matches)?,
+            has_set: matches.get_flag("replica-set"),
             ways: ways(matches)?,
             bind: matches.get_one::<String>("bind").cloned().unwrap_or("127.0.0.1".to_owned()),
             sizes: bytes(sizes),

@@ -1,7 +1,7 @@
 /*
  * Kauri's client for C, C++ and every language that can call C.
  *
- * A connection goes to one server and uses the fastest transport that both have: shared memory on one
+ * A connection goes to one server, or follows the primary of a replica set, and uses the fastest transport that both have: shared memory on one
  * host, otherwise RDMA, otherwise TCP or a Unix domain socket. Commands and replies are BSON, as MongoDB's
  * are; this library neither makes nor reads BSON beyond a document's length and final zero.
  *
@@ -44,6 +44,13 @@
  * was not received, because of a failure or of kauri_close, is not known. No call raises a signal, exits, or lets a
  * Rust panic out (which writes to stderr and becomes KAURI_INTERNAL), except that the process is aborted where
  * memory of a few KB can't be had; where memory for a large message can't be had it is an error.
+ *
+ * Replica sets. A connection string with several hosts, or with replicaSet, means a set. No failure ends such a
+ * connection: the call answers it once, replies that were not received are lost, and the next request goes to a server
+ * that is selected anew, which takes serverSelectionTimeoutMS at most. A request that is alone in flight, has at most
+ * 1 MB and may be repeated is repeated once, and a failure is not seen: reads, and writes of single documents, which
+ * the library gives an lsid and a txnNumber unless the command has them. kauri_get_transport tells of the present
+ * server, kauri_get_fallback of the first.
  */
 #ifndef KAURI_H
 #define KAURI_H
@@ -139,7 +146,7 @@ const char *kauri_transport_name(kauri_transport_t transport);
  * address of a name may take longer, and then no time is left. Several addresses of a name share the time.
  * KAURI_COMMAND: the server refuses the hello.
  *
- * `uri` is mongodb://HOST[:PORT]/?OPTION=VALUE&..., with a percent-encoded path that ends in .sock for a Unix
+ * `uri` is mongodb://HOST[:PORT][,...]/?OPTION=VALUE&..., with a percent-encoded path that ends in .sock for a Unix
  * domain socket. Options:
  *   sharedMemory=auto|require|off   on one host
  *   rdma=auto|require|off           beyond it
@@ -149,6 +156,13 @@ const char *kauri_transport_name(kauri_transport_t transport);
  *   appName=NAME                    for the server's log
  *   spinMicros=N                    how long to look for a reply before sleeping (20)
  *   ringBytes=N                     the size of shared memory's rings
+ *   replicaSet=NAME                 the set's name; another set's servers are refused (KAURI_UNAVAILABLE)
+ *   directConnection=true|false     true: this server, whatever it is; false: its set
+ * and of a set:
+ *   readPreference=MODE             primary, primaryPreferred, secondary, secondaryPreferred or nearest
+ *   serverSelectionTimeoutMS=N      how long a server that fits is looked for (30000)
+ *   localThresholdMS=N              how much later than the fastest a server may answer to be selected (15)
+ *   retryWrites=true|false, retryReads=true|false   whether requests are repeated
  */
 kauri_status_t kauri_connect(const char *uri, uint32_t timeout_ms, kauri_connection_t **connection,
                              kauri_error_t *error);

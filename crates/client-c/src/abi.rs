@@ -13,10 +13,10 @@
 #![allow(unsafe_code)]
 
 use crate::failure::{ErrorInfo, Failure, Result, Status};
-use crate::handle::{Handle, Session, View};
+use crate::handle::{Handle, Session, TRANSPORTS, View};
 use kauri_base::limits::{DOCUMENT_INTERNAL_BYTES_MAX, MESSAGE_BYTES_MAX};
 use kauri_bson::Doc;
-use kauri_client::{Sequence, Transport};
+use kauri_client::Sequence;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -34,13 +34,6 @@ const VERSION: &CStr =
         Ok(version) => version,
         Err(_) => c"",
     };
-
-const TRANSPORTS: [(i32, Transport, &CStr); 4] = [
-    (1, Transport::Tcp, c"tcp"),
-    (2, Transport::Unix, c"unix"),
-    (3, Transport::SharedMemory, c"sharedMemory"),
-    (4, Transport::Rdma, c"rdma"),
-];
 
 /// The shortest document.
 const DOCUMENT_BYTES_MIN: usize = 5;
@@ -258,9 +251,8 @@ pub unsafe extern "C" fn kauri_close(connection: *mut Handle) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kauri_get_transport(connection: *const Handle) -> i32 {
     // SAFETY: the header's contract.
-    let Ok(handle) = (unsafe { handle(connection) }) else { return 0 };
-    let found = TRANSPORTS.iter().find(|(_, transport, _)| *transport == handle.transport());
-    found.map_or(0, |(number, ..)| *number)
+    let handle = unsafe { handle(connection) };
+    handle.map_or(0, Handle::transport)
 }
 
 /// # Safety

@@ -123,6 +123,7 @@ impl From<ClientError> for Failure {
             ClientError::Required(_) => Failure::new(Status::Unavailable, message),
             ClientError::Request(_) => Failure::argument(message),
             ClientError::Protocol(_) => Failure::new(Status::Protocol, message),
+            ClientError::Selection(_) => Failure::new(Status::Io, message),
             ClientError::Command(error) => Failure {
                 code: error.code().number(),
                 code_name: error.code().name().to_string(),
@@ -198,6 +199,7 @@ mod tests {
             (ClientError::Required(String::new()), Status::Unavailable),
             (ClientError::Request(String::new()), Status::InvalidArgument),
             (ClientError::Protocol(String::new()), Status::Protocol),
+            (ClientError::Selection(String::new()), Status::Io),
             (io(io::ErrorKind::TimedOut), Status::TimedOut),
             (io(io::ErrorKind::UnexpectedEof), Status::Io),
             (io(io::ErrorKind::ConnectionReset), Status::Io),

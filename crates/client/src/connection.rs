@@ -17,7 +17,7 @@ use kauri_wire::{
     write_query,
 };
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Size of message memory that a connection keeps when it is trimmed.
 const INBOX_BYTES_KEPT: usize = 1 << 20;
@@ -168,29 +168,73 @@ pub struct Connection {
     broken: bool,
     inbox: Vec<u8>,
     start: usize,
+    /// The length of the last received message, which ends at `start`.
+    last_bytes: usize,
     beside: Vec<OwnedFd>,
     outbox: Vec<u8>,
     next_id: i32,
     /// The server's reply to the handshake.
     greeting: DocBuf,
+    /// How long that reply took.
+    round_trip: Duration,
     /// The server supports only OP_QUERY: it is older than MongoDB 3.6.
     is_legacy: bool,
 }
 
+/// Until when connecting may take, from now on.
+pub(crate) fn connect_end(uri: &Uri) -> Deadline {
+    Deadline::after(Some(uri.connect_timeout).filter(|time| !time.is_zero()))
+}
+
+/// Fails if the connection string names another set than the server's.
+pub(crate) fn check_set_name(uri: &Uri, greeting: Doc<'_>) -> Result<()> {
+    let Some(wanted) = uri.set_name.as_deref() else { return Ok(()) };
+    match greeting.value("setName").as_str() {
+        Some(name) if name == wanted => Ok(()),
+        Some(name) => {
+            let why = format!("{} is a member of set '{name}', not of '{wanted}'", uri.host);
+            Err(ClientError::Required(why))
+        }
+        None => {
+            let why = format!("{} is not a member of a set; set '{wanted}' is wanted", uri.host);
+            Err(ClientError::Required(why))
+        }
+    }
+}
+
 impl Connection {
-    /// Connects, says hello, and changes over as the connection string wants it.
+    /// Connects with one server, says hello, and changes over as the connection string wants it. For a set see
+    /// [`crate::connect`].
     pub fn open(uri: &Uri) -> Result<Connection> {
         uri.check()?;
-        let mut connection = Connection::negotiate(uri)?;
+        if uri.set.is_some() {
+            let why = "it means a replica set; one server is wanted (directConnection=true)";
+            return Err(ClientError::Uri(why.to_owned()));
+        }
+        let end = connect_end(uri);
+        let connection = Connection::greet(uri, end)?;
+        check_set_name(uri, connection.greeting())?;
+        connection.settle(uri, end)
+    }
+
+    /// Connects and says hello, until the deadline at most. The server is silent no longer than `socketTimeoutMS`.
+    pub(crate) fn greet(uri: &Uri, end: Deadline) -> Result<Connection> {
+        let mut connection = Connection::over(Stream::connect(uri, end)?);
+        connection.hello(uri)?;
+        Ok(connection)
+    }
+
+    /// Changes over, until the deadline at most.
+    pub(crate) fn settle(mut self, uri: &Uri, end: Deadline) -> Result<Connection> {
+        self.stream.set_end(end);
+        let mut connection = self.negotiate(uri)?;
         connection.stream.set_end(Deadline::NEVER);
         Ok(connection)
     }
 
-    /// All of it takes `connectTimeoutMS` at most, and the server is silent no longer than `socketTimeoutMS`.
-    fn negotiate(uri: &Uri) -> Result<Connection> {
-        let end = Deadline::after(Some(uri.connect_timeout).filter(|time| !time.is_zero()));
-        let mut connection = Connection::over(Stream::connect(uri, end)?);
-        let server = connection.hello(uri)?;
+    fn negotiate(self, uri: &Uri) -> Result<Connection> {
+        let mut connection = self;
+        let server = process_of(connection.greeting());
         let mut why = Vec::new();
         if uri.shared_memory != Wanted::Off && uri.rdma != Wanted::Require {
             if let Some(beside) = server.and_then(|server| connection.beside(uri, server)) {
@@ -219,7 +263,8 @@ impl Connection {
     fn beside(&self, uri: &Uri, server: [u8; 12]) -> Option<Connection> {
         let end = self.stream.end();
         let mut beside = Connection::over(self.stream.beside(uri, end.part(2))?);
-        let other = beside.hello(uri).ok()?;
+        beside.hello(uri).ok()?;
+        let other = process_of(beside.greeting());
         beside.stream.set_end(end);
         (other == Some(server)).then_some(beside)
     }
@@ -232,10 +277,12 @@ impl Connection {
             broken: false,
             inbox: Vec::new(),
             start: 0,
+            last_bytes: 0,
             beside: Vec::new(),
             outbox: Vec::new(),
             next_id: 0,
             greeting: DocBuf::new(),
+            round_trip: Duration::ZERO,
             is_legacy: false,
         }
     }
@@ -243,6 +290,11 @@ impl Connection {
     /// The server's description of itself: its reply to `hello` or `isMaster`.
     pub fn greeting(&self) -> Doc<'_> {
         self.greeting.as_doc()
+    }
+
+    /// How long the reply to the handshake took.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
     }
 
     /// The transport in use.
@@ -260,21 +312,23 @@ impl Connection {
         self.fallback.as_deref()
     }
 
-    /// Returns the server process's id.
+    /// Says hello.
     ///
     /// Like drivers, it sends `isMaster` in an OP_QUERY, which servers of every age answer: the oldest support
     /// nothing else, and do not reply to an OP_MSG or close the connection. A client that does not introduce itself
     /// relays for others, to servers of this kind.
-    fn hello(&mut self, uri: &Uri) -> Result<Option<[u8; 12]>> {
+    fn hello(&mut self, uri: &Uri) -> Result<()> {
         let hello = hello_command(uri);
         self.is_legacy = uri.introduces;
+        let began = Instant::now();
         let id = self.send("admin", &hello)?;
         let (reply, by_query) = self.receive_of_kind()?;
         let reply = check_answer(id, reply)?.checked()?;
         let version = reply.as_doc().value("maxWireVersion").to_i64_saturating().unwrap_or(0);
         self.is_legacy = by_query && version < OP_MSG_WIRE_VERSION;
         self.greeting = reply;
-        Ok(process_of(self.greeting()))
+        self.round_trip = began.elapsed();
+        Ok(())
     }
 
     /// Changes over to shared memory. The inner error: why it stays as it is. After the outer one the
@@ -380,7 +434,7 @@ impl Connection {
             self.outbox = Vec::new();
         }
         if self.start == self.inbox.len() && self.inbox.capacity() > INBOX_BYTES_KEPT {
-            (self.inbox, self.start) = (Vec::new(), 0);
+            (self.inbox, self.start, self.last_bytes) = (Vec::new(), 0, 0);
         }
         self.stream.trim();
         match &mut self.way {
@@ -495,9 +549,20 @@ impl Connection {
         let length = self.whole_message();
         self.broken = length.is_err();
         let length = length?;
-        let message = self.start..self.start + length;
-        self.start = message.end;
-        Ok(self.inbox.get(message).unwrap_or_default())
+        self.start += length;
+        self.last_bytes = length;
+        Ok(self.last_message())
+    }
+
+    /// The last received message, as long as nothing else is received and the connection is not trimmed.
+    pub fn last_message(&self) -> &[u8] {
+        let start = self.start.saturating_sub(self.last_bytes);
+        self.inbox.get(start..self.start).unwrap_or_default()
+    }
+
+    /// Its document.
+    pub fn last_reply(&self) -> Result<Doc<'_>> {
+        Ok(reply_of(self.last_message())?.1)
     }
 
     /// Receives until a whole message has arrived. Returns its length.
@@ -521,7 +586,7 @@ impl Connection {
     /// Receives more of a message of this length.
     fn fill(&mut self, length: usize) -> Result<()> {
         self.inbox.drain(..self.start);
-        self.start = 0;
+        (self.start, self.last_bytes) = (0, 0);
         let more = length.saturating_sub(self.inbox.len()).max(4096);
         reserve(&mut self.inbox, more)?;
         match &mut self.way {

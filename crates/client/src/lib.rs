@@ -12,7 +12,9 @@
 //! | module | holds |
 //! |---|---|
 //! | [`uri`] | connection strings |
+//! | `host`, `options` | a host of one; what it says about the selection of a server |
 //! | [`connection`] | commands and replies, one by one or pipelined |
+//! | [`set`] | replica sets: discovery, server selection, and a connection that follows the primary |
 //! | [`outgoing`] | sessions that a worker opens: the handshake, and the switch to a faster transport |
 //! | `request` | requests in parts, in the caller's memory |
 //! | `stream` | the socket that every session begins on |
@@ -25,9 +27,12 @@
 
 pub mod connection;
 mod deadline;
+mod host;
+mod options;
 pub mod outgoing;
 mod rdma;
 mod request;
+pub mod set;
 mod shared;
 mod stream;
 pub mod uri;
@@ -54,6 +59,17 @@ pub enum ClientError {
     Required(String),
     /// The request exceeds a message; nothing of it was sent.
     Request(String),
+    /// No server of the set could be selected in time.
+    Selection(String),
+}
+
+/// A connection with the server, or with one of the set, that the connection string means. It stays with it:
+/// [`set::Follower`] follows.
+pub fn connect(uri: &Uri) -> Result<Connection> {
+    match uri.set {
+        Some(_) => Ok(set::Finder::new(uri)?.find()?.1),
+        None => Connection::open(uri),
+    }
 }
 
 /// The result of this crate's calls.
@@ -66,7 +82,7 @@ impl fmt::Display for ClientError {
             ClientError::Io(error) => write!(f, "connection failed: {error}"),
             ClientError::Protocol(what) => write!(f, "the server broke the protocol: {what}"),
             ClientError::Command(error) => write!(f, "{error}"),
-            ClientError::Required(why) => f.write_str(why),
+            ClientError::Required(why) | ClientError::Selection(why) => f.write_str(why),
             ClientError::Request(why) => write!(f, "the request can't be sent: {why}"),
         }
     }

@@ -2,7 +2,9 @@
 //!
 //! It negotiates as [`crate::Connection`] does, and blocks nothing but for the calls that make a queue pair.
 
-use crate::connection::{Reply, Transport, hello_command, process_of, reply_of, upgrade_command};
+use crate::connection::{
+    Reply, Transport, check_set_name, hello_command, process_of, reply_of, upgrade_command,
+};
 use crate::request::refused;
 use crate::uri::{Host, Uri, Wanted};
 use crate::{ClientError, Result, rdma};
@@ -32,9 +34,13 @@ pub struct Opened {
 }
 
 /// Opens a session on this worker: connects, says hello, and changes over as the connection string wants it, within
-/// its `connectTimeoutMS`. Of `options` the time for connecting is not used.
+/// its `connectTimeoutMS`. Of `options` the time for connecting is not used. A session goes to one server: of a set the
+/// caller selects it ([`Uri::to`]).
 pub async fn open(worker: &WorkerHandle, uri: &Uri, options: OutgoingOptions) -> Result<Opened> {
     uri.check()?;
+    if uri.set.is_some() {
+        return Err(ClientError::Uri("a session goes to one server, not to a set".to_owned()));
+    }
     let limit = Some(uri.connect_timeout).filter(|limit| !limit.is_zero());
     let limit_ns = limit.map_or(u64::MAX, |limit| limit.as_nanos() as u64);
     let end_ns = monotonic_ns().saturating_add(limit_ns);
@@ -45,6 +51,7 @@ pub async fn open(worker: &WorkerHandle, uri: &Uri, options: OutgoingOptions) ->
     let opening = Opening { worker, uri, options, end_ns };
     let connect = Arc::new(SocketConnect::new(address));
     let mut opened = opening.greet(connect, Duration::from_nanos(limit_ns), end_ns).await?;
+    check_set_name(uri, opened.greeting.as_doc())?;
     let mut why = Vec::new();
     if uri.shared_memory != Wanted::Off && uri.rdma != Wanted::Require {
         if let Some(beside) = opening.beside(&opened).await {

@@ -1,9 +1,12 @@
-//! Connection strings: `mongodb://host:port/?option=value&…`, or the percent-encoded path of a socket as the host.
+//! Connection strings: `mongodb://host:port,…/?option=value&…`, or the percent-encoded path of a socket as a host.
 //!
-//! An unknown option is an error, as everywhere in Kauri.
+//! Several hosts, `replicaSet` or `directConnection=false` mean a replica set, whose members are found out. One host
+//! without these is that server, whatever it is. An unknown option is an error, as everywhere in Kauri.
 
 use crate::ClientError;
-use std::path::PathBuf;
+pub use crate::host::Host;
+use crate::host::{HOSTS_MAX, percent_decoded};
+use crate::options::{ReadMode, SetOptions};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -18,20 +21,15 @@ pub enum Wanted {
     Off,
 }
 
-/// The address of a server.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Host {
-    /// A name or address, and a port.
-    Tcp(String, u16),
-    /// A Unix domain socket.
-    Unix(PathBuf),
-}
-
 /// A parsed connection string.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Uri {
-    /// The server.
+    /// The server; of a set the first host of the connection string.
     pub host: Host,
+    /// `replicaSet`: the name of the server's set.
+    pub set_name: Option<String>,
+    /// How a server of the set is selected. `None`: the server is `host`.
+    pub set: Option<SetOptions>,
     /// `sharedMemory`.
     pub shared_memory: Wanted,
     /// `rdma`.
@@ -53,7 +51,6 @@ pub struct Uri {
     pub introduces: bool,
 }
 
-const DEFAULT_PORT: u16 = 27017;
 const SPIN: Duration = Duration::from_micros(20);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -62,6 +59,8 @@ impl Uri {
     pub fn new(host: Host) -> Self {
         Uri {
             host,
+            set_name: None,
+            set: None,
             shared_memory: Wanted::Auto,
             rdma: Wanted::Auto,
             rdma_device: None,
@@ -72,6 +71,11 @@ impl Uri {
             app_name: None,
             introduces: true,
         }
+    }
+
+    /// The same for one server, whatever it is.
+    pub fn to(&self, host: Host) -> Uri {
+        Uri { host, set_name: None, set: None, ..self.clone() }
     }
 
     /// Fails if no connection can be as it says.
@@ -97,7 +101,8 @@ impl Uri {
             "connecttimeoutms" => self.connect_timeout = millis()?,
             "sockettimeoutms" => self.socket_timeout = Some(millis()?).filter(|t| !t.is_zero()),
             "appname" => self.app_name = Some(percent_decoded(value)?),
-            "directconnection" if matches!(value, "true" | "false") => {}
+            "replicaset" if value.is_empty() => return Err(format!("{name} must be a name")),
+            "replicaset" => self.set_name = Some(percent_decoded(value)?),
             _ => return Err(format!("the option '{name}={value}' is unknown")),
         }
         Ok(())
@@ -113,49 +118,86 @@ fn wanted(name: &str, value: &str) -> Result<Wanted, String> {
     }
 }
 
-fn percent_decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16));
-        match (digit(), digit()) {
-            (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
-            _ => return Err(format!("'%' needs two hexadecimal digits in '{text}'")),
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| format!("'{text}' is not UTF-8"))
+fn truth(name: &str, value: &str) -> Result<bool, String> {
+    value.parse().map_err(|_| format!("{name} must be true or false, not '{value}'"))
 }
 
-fn host(text: &str) -> Result<Host, String> {
-    if text.contains(',') {
-        return Err("only one server is allowed".to_owned());
-    }
-    let name = percent_decoded(text)?;
-    if name.ends_with(".sock") {
-        return Ok(Host::Unix(name.into()));
-    }
-    let (name, port) = match name.strip_prefix('[') {
-        Some(v6) => {
-            let (name, rest) = v6.split_once(']').ok_or("'[' without ']'")?;
-            (name, rest.strip_prefix(':'))
+/// The options that say how a server of a set is selected.
+#[derive(Default)]
+struct SetGiven {
+    direct: Option<bool>,
+    mode: Option<ReadMode>,
+    selection_timeout: Option<Duration>,
+    local_threshold: Option<Duration>,
+    retry_writes: Option<bool>,
+    retry_reads: Option<bool>,
+    /// One of them, for an error.
+    named: Option<String>,
+}
+
+impl SetGiven {
+    /// Whether it is one of these options.
+    fn take(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        let millis = || match value.parse::<u32>() {
+            Ok(millis) => Ok(Some(Duration::from_millis(millis.into()))),
+            Err(_) => Err(format!("{name} must be a number, not '{value}'")),
+        };
+        match name.to_ascii_lowercase().as_str() {
+            "directconnection" => {
+                self.direct = Some(truth(name, value)?);
+                return Ok(true);
+            }
+            "readpreference" => {
+                let mode = ReadMode::parse(value);
+                self.mode = Some(mode.ok_or_else(|| format!("{name}={value} is no mode"))?);
+            }
+            "serverselectiontimeoutms" => self.selection_timeout = millis()?,
+            "localthresholdms" => self.local_threshold = millis()?,
+            "retrywrites" => self.retry_writes = Some(truth(name, value)?),
+            "retryreads" => self.retry_reads = Some(truth(name, value)?),
+            _ => return Ok(false),
         }
-        None => match name.split_once(':') {
-            Some((name, port)) => (name, Some(port)),
-            None => (name.as_str(), None),
-        },
-    };
-    let port = match port {
-        Some(port) => match port.parse() {
-            Ok(port) if port > 0 => port,
-            _ => return Err(format!("'{port}' is not a port")),
-        },
-        None => DEFAULT_PORT,
-    };
-    if name.is_empty() { Err("no host".to_owned()) } else { Ok(Host::Tcp(name.to_owned(), port)) }
+        self.named = Some(name.to_owned());
+        Ok(true)
+    }
+
+    /// The options of a set of these hosts, if the connection string means one.
+    fn options(self, seeds: Vec<Host>, has_name: bool) -> Result<Option<SetOptions>, String> {
+        if self.direct == Some(true) && seeds.len() > 1 {
+            return Err("directConnection=true allows only one host".to_owned());
+        }
+        let is_set = seeds.len() > 1 || has_name || self.direct == Some(false);
+        if self.direct == Some(true) || !is_set {
+            return match self.named {
+                None => Ok(None),
+                Some(name) => Err(format!("{name} needs several hosts or replicaSet")),
+            };
+        }
+        let usual = SetOptions::new(seeds);
+        Ok(Some(SetOptions {
+            mode: self.mode.unwrap_or(usual.mode),
+            selection_timeout: self.selection_timeout.unwrap_or(usual.selection_timeout),
+            local_threshold: self.local_threshold.unwrap_or(usual.local_threshold),
+            retry_writes: self.retry_writes.unwrap_or(usual.retry_writes),
+            retry_reads: self.retry_reads.unwrap_or(usual.retry_reads),
+            ..usual
+        }))
+    }
+}
+
+/// The hosts of a connection string, each once.
+fn hosts(text: &str) -> Result<Vec<Host>, String> {
+    let mut hosts = Vec::new();
+    for one in text.split(',') {
+        let one = Host::parse(one)?;
+        if !hosts.contains(&one) {
+            hosts.push(one);
+        }
+    }
+    match hosts.len() {
+        0..=HOSTS_MAX => Ok(hosts),
+        count => Err(format!("{count} hosts: a set has at most {HOSTS_MAX} members")),
+    }
 }
 
 impl FromStr for Uri {
@@ -173,12 +215,17 @@ fn parse(text: &str) -> Result<Uri, String> {
     if servers.contains('@') {
         return Err("authentication is not supported".to_owned());
     }
-    let mut uri = Uri::new(host(servers)?);
+    let hosts = hosts(servers)?;
+    let mut uri = Uri::new(hosts.first().ok_or("no host")?.clone());
+    let mut given = SetGiven::default();
     for option in options.split('&').filter(|option| !option.is_empty()) {
         let (name, value) =
             option.split_once('=').ok_or_else(|| format!("'{option}' has no value"))?;
-        uri.option(name, value)?;
+        if !given.take(name, value)? {
+            uri.option(name, value)?;
+        }
     }
+    uri.set = given.options(hosts, uri.set_name.is_some())?;
     Ok(uri)
 }
 
@@ -224,6 +271,35 @@ mod tests {
     }
 
     #[test]
+    fn several_hosts_or_a_name_mean_a_set() {
+        let parsed = |text: &str| text.parse::<Uri>().unwrap();
+        let [a, b] = [("a", 1), ("b", 27017)].map(|(name, port)| Host::Tcp(name.to_owned(), port));
+        let two = parsed("mongodb://a:1,b,a:1");
+        assert_eq!((&two.host, &two.set_name), (&a, &None));
+        assert_eq!(two.set, Some(SetOptions::new(vec![a.clone(), b])));
+        assert_eq!(two.to(a.clone()), parsed("mongodb://a:1"));
+        let named = parsed("mongodb://a:1/?replicaSet=rs%20&retryWrites=false&retryReads=false");
+        let one = SetOptions::new(vec![a]);
+        assert_eq!(named.set_name.as_deref(), Some("rs "));
+        let once = SetOptions { retry_writes: false, retry_reads: false, ..one.clone() };
+        assert_eq!(named.set, Some(once));
+        assert_eq!(parsed("mongodb://a:1/?directConnection=false").set, Some(one.clone()));
+        let direct = parsed("mongodb://a:1/?directConnection=true&replicaSet=rs");
+        assert_eq!((direct.set_name.as_deref(), direct.set), (Some("rs"), None));
+        let text = "mongodb://a:1/?replicaSet=r&readPreference=secondaryPreferred\
+            &serverSelectionTimeoutMS=7&localThresholdMS=0";
+        let expected = SetOptions {
+            mode: ReadMode::SecondaryPreferred,
+            selection_timeout: Duration::from_millis(7),
+            local_threshold: Duration::ZERO,
+            ..one
+        };
+        assert_eq!(parsed(text).set, Some(expected));
+        let many: Vec<_> = (0..=HOSTS_MAX).map(|n| format!("h{n}")).collect();
+        assert!(format!("mongodb://{}", many.join(",")).parse::<Uri>().is_err());
+    }
+
+    #[test]
     fn errors_name_the_wrong_part() {
         for (text, words) in [
             ("http://h", "mongodb://"),
@@ -233,7 +309,14 @@ mod tests {
             ("mongodb://h:0", "'0' is not a port"),
             ("mongodb://h:70000", "not a port"),
             ("mongodb://[::1", "']'"),
-            ("mongodb://a,b", "one server"),
+            ("mongodb://a,,b", "no host"),
+            ("mongodb://a,b/?directConnection=true", "only one host"),
+            ("mongodb://a/?replicaSet=", "must be a name"),
+            ("mongodb://a,b/?readPreference=first", "is no mode"),
+            ("mongodb://a/?readPreference=nearest", "needs several hosts"),
+            ("mongodb://a/?directConnection=yes", "true or false"),
+            ("mongodb://a,b/?localThresholdMS=x", "must be a number"),
+            ("mongodb://a,b/?maxStalenessSeconds=90", "is unknown"),
             ("mongodb://u:p@h", "authentication"),
             ("mongodb://h/?rdma=yes", "auto, require or off"),
             ("mongodb://h/?tls=true", "'tls=true' is unknown"),

@@ -82,6 +82,8 @@ fn without_client(header: Header, message: &Message<'_>) -> Option<Vec<u8>> {
 pub struct HelloReply {
     /// The session has taken it.
     pub ok: bool,
+    /// Its document, if it tells of a set.
+    pub of_member: Option<DocBuf>,
     /// The reply as the driver is to get it, if it is to be changed.
     pub changed: Option<Vec<u8>>,
 }
@@ -109,7 +111,10 @@ fn look(reply: &[u8], address: &str, compressor: Option<Compressor>) -> Option<H
         _ => return None,
     };
     let ok = body.value("ok").truthy();
-    let Some(body) = stay(body, address) else { return Some(HelloReply { ok, changed: None }) };
+    let told = body;
+    let Some(body) = stay(told, address) else {
+        return Some(HelloReply { ok, ..HelloReply::default() });
+    };
     let (id, answers) = (header.request_id, header.response_to);
     match &message {
         Message::Reply(reply) => {
@@ -128,7 +133,7 @@ fn look(reply: &[u8], address: &str, compressor: Option<Compressor>) -> Option<H
         let plain = std::mem::take(&mut out);
         compress(&plain, compressor, &mut out).ok()?;
     }
-    Some(HelloReply { ok, changed: Some(out) })
+    Some(HelloReply { ok, of_member: Some(told.to_buf()), changed: Some(out) })
 }
 
 /// A replica set member's description of itself, rewritten to a set with this address only. `None`: the server is

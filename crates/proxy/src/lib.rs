@@ -1,5 +1,5 @@
-//! A local proxy: accepts drivers over TCP or a Unix domain socket, and forwards them to one server over the
-//! fastest transport that both sides support (docs/design/proxy.md).
+//! A local proxy: accepts drivers over TCP or a Unix domain socket, and forwards them to one server, or to the primary
+//! of a replica set, over the fastest transport that both sides support (docs/design/proxy.md).
 //!
 //! Whole messages are forwarded unchanged. Only the handshake is parsed: so that a driver gets the session that it
 //! expects, and so that a driver of a replica set stays on the proxy.
@@ -14,14 +14,16 @@
 //! | module | holds |
 //! |---|---|
 //! | `service` | drivers' connections as sessions of the transport |
-//! | `relay` | a driver's connection, request by request |
+//! | `relay` | a driver's connection, request by request, and its move to another server of a set |
 //! | `request` | the parsed part of a request |
 //! | `hello` | handshakes: fitting sessions, rewritten replies |
+//! | `members` | the servers of a set, one of which is followed; what drivers see of it |
 //! | `pool` | idle sessions |
 //!
 //! Position: above `client` and `transport`. Must not know: the meaning of commands, except those of the handshake.
 
 mod hello;
+mod members;
 mod pool;
 mod relay;
 mod request;
@@ -35,6 +37,7 @@ use kauri_transport::unix::{UnixOptions, UnixTransport};
 use kauri_transport::{
     ExecutorOptions, ServiceEntryPoint, ServiceExecutor, SessionManager, TransportLayer,
 };
+use members::Members;
 use pool::Pool;
 use relay::Common;
 use service::Service;
@@ -61,7 +64,7 @@ pub struct ProxyOptions {
     pub workers: usize,
     /// Most drivers' connections at a time.
     pub connections_max: usize,
-    /// The server.
+    /// The server, or the set whose primary is followed.
     pub upstream: Uri,
     /// Most sessions that rest.
     pub resting_max: usize,
@@ -150,6 +153,9 @@ fn look(executor: &Arc<ServiceExecutor>, pool: &Arc<Pool>) -> Result<()> {
     let Some(worker) = executor.workers().first() else {
         return Err(Error::new(ErrorCode::InternalError, "the proxy has no worker"));
     };
+    if let Some(members) = &pool.members {
+        worker.spawn(Members::follow(Arc::downgrade(members), worker.clone()));
+    }
     let (pool, home) = (Arc::clone(pool), worker.clone());
     let (looked, has_looked) = mpsc::channel();
     worker.spawn(async move {

@@ -7,17 +7,24 @@
 
 use crate::ProxyOptions;
 use crate::hello::Key;
+use crate::members::Members;
 use kauri_base::log::{self, Attr};
 use kauri_bson::doc;
+use kauri_client::ClientError;
 use kauri_client::outgoing::{Opened, lost};
-use kauri_client::{ClientError, Uri};
+use kauri_client::uri::{Host, Uri};
 use kauri_transport::outgoing::{Outgoing, OutgoingOptions};
 use kauri_transport::{SessionManager, WorkerHandle, monotonic_ns};
 use kauri_wire::MsgWriter;
 use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
+/// Maximum time for the first session before drivers are accepted, if the connection string sets none.
+const LOOK_TIME: Duration = Duration::from_secs(10);
 /// Interval of checks of idle sessions.
 const SWEEP_EACH: Duration = Duration::from_secs(5);
 /// Maximum time for writes without replies after their driver has disconnected.
@@ -32,6 +39,8 @@ type Attached = Option<(Weak<SessionManager>, u64)>;
 #[derive(Debug)]
 pub struct Session {
     pub outgoing: Outgoing,
+    /// The server, if it is a member of the set that the proxy stands before.
+    pub host: Option<Host>,
     driver: Arc<Mutex<Attached>>,
     is_attached: bool,
     /// The remembered state of its driver. `None`: nothing yet.
@@ -94,6 +103,8 @@ struct State {
 /// See the module's head.
 pub struct Pool {
     uri: Uri,
+    /// The servers of the set; `None` before one server.
+    pub members: Option<Arc<Members>>,
     options: OutgoingOptions,
     resting_max: usize,
     resting_time: Duration,
@@ -109,6 +120,7 @@ impl Pool {
             uri.connect_timeout = uri.socket_timeout.unwrap_or_default();
         }
         Arc::new(Pool {
+            members: Members::new(&uri),
             uri,
             options: OutgoingOptions {
                 unsent_bytes_max: AHEAD_BYTES_MAX,
@@ -129,7 +141,17 @@ impl Pool {
 
     /// Opens the first session, to log the transport.
     pub async fn look(self: Arc<Self>, worker: WorkerHandle) {
-        match self.open(&worker).await {
+        let limit = Some(self.uri.connect_timeout).filter(|limit| !limit.is_zero());
+        let mut limit = worker.sleep(limit.unwrap_or(LOOK_TIME));
+        let mut opening = std::pin::pin!(self.open(&worker));
+        let opened = poll_fn(|cx| match opening.as_mut().poll(cx) {
+            Poll::Pending => Pin::new(&mut limit).poll(cx).map(|()| {
+                let why = "no answer in time".to_owned();
+                Err(ClientError::Selection(why))
+            }),
+            opened => opened,
+        });
+        match opened.await {
             Ok(session) => self.rest(session),
             Err(error) => {
                 let attr = Attr::new().str("error", error.to_string());
@@ -141,7 +163,39 @@ impl Pool {
 
     /// A new session on this worker.
     pub async fn open(self: &Arc<Self>, worker: &WorkerHandle) -> Result<Session, ClientError> {
-        let opened = kauri_client::outgoing::open(worker, &self.uri, self.options.clone()).await?;
+        let Some(members) = &self.members else {
+            return self.open_to(&self.uri, None, worker).await;
+        };
+        loop {
+            let host = members.followed(worker).await?;
+            let uri = self.uri.to(host.clone());
+            match self.open_to(&uri, Some(&host), worker).await {
+                Ok(session) if members.follows(Some(&host)) => return Ok(session),
+                // Another one is followed by now.
+                Ok(_) => {}
+                Err(error @ ClientError::Required(_)) => return Err(error),
+                Err(error) => members.note_failure(&host, &error),
+            }
+        }
+    }
+
+    /// Whether the session's server is not the one that new sessions go to, or has ended it.
+    pub fn is_past(&self, session: &Session) -> bool {
+        self.members.as_ref().is_some_and(|members| {
+            !members.follows(session.host.as_ref()) || session.outgoing.ended().is_some()
+        })
+    }
+
+    async fn open_to(
+        self: &Arc<Self>,
+        uri: &Uri,
+        host: Option<&Host>,
+        worker: &WorkerHandle,
+    ) -> Result<Session, ClientError> {
+        let opened = kauri_client::outgoing::open(worker, uri, self.options.clone()).await?;
+        if let (Some(members), Some(host)) = (&self.members, host) {
+            members.note_hello(host, opened.greeting.as_doc());
+        }
         self.tell(&opened);
         let (driver, outgoing) = (Arc::<Mutex<Attached>>::default(), opened.session);
         self.state().open += 1;
@@ -152,6 +206,7 @@ impl Pool {
         })));
         Ok(Session {
             outgoing,
+            host: host.cloned(),
             driver,
             is_attached: false,
             key: None,
@@ -201,7 +256,7 @@ impl Pool {
                 let at = here.or_else(|| state.resting.iter().rposition(fits))?;
                 state.resting.remove(at)?.session
             };
-            if session.outgoing.is_quiet() {
+            if session.outgoing.is_quiet() && !self.is_past(&session) {
                 session.is_resumed = true;
                 return Some(session);
             }
@@ -226,7 +281,7 @@ impl Pool {
     }
 
     fn rest(&self, session: Session) {
-        if session.is_personal || !session.outgoing.is_quiet() {
+        if session.is_personal || !session.outgoing.is_quiet() || self.is_past(&session) {
             return;
         }
         let mut surplus = Vec::new();

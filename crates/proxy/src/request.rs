@@ -14,6 +14,8 @@ pub enum Kind {
     Upgrade,
     /// Requests about the session's user, or requests that cannot be parsed.
     Personal,
+    /// Requests about a cursor, which is the server's that has it.
+    Cursor,
     /// Anything else.
     Other,
 }
@@ -91,6 +93,7 @@ fn kind_of(command: Doc<'_>) -> Kind {
         Some(b"hello" | b"isMaster" | b"ismaster") => Kind::Hello,
         Some(b"kauriUpgrade") => Kind::Upgrade,
         Some(b"saslStart" | b"saslContinue" | b"authenticate" | b"logout") => Kind::Personal,
+        Some(b"getMore" | b"killCursors") => Kind::Cursor,
         Some(_) => Kind::Other,
         None => Kind::Personal,
     }
@@ -152,6 +155,8 @@ mod tests {
             ("isMaster", Kind::Hello),
             ("ismaster", Kind::Hello),
             ("Hello", Kind::Other),
+            ("getMore", Kind::Cursor),
+            ("killCursors", Kind::Cursor),
             ("kauriUpgrade", Kind::Upgrade),
             ("saslStart", Kind::Personal),
             ("authenticate", Kind::Personal),

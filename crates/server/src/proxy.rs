@@ -1,5 +1,5 @@
-//! `kauri proxy`: forwards drivers' connections to one server over shared memory or RDMA. Flags that the server
-//! has, too, have the same names.
+//! `kauri proxy`: forwards drivers' connections to one server or a set's primary over shared memory or RDMA. Flags that
+//! the server has, too, have the same names.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::clock::SystemClock;
@@ -21,6 +21,10 @@ URI: mongodb://HOST:PORT/ or mongodb://%2Ftmp%2Fmongodb-27017.sock, with these o
   spinMicros=N                     Maximum time to poll for a reply before sleeping, in microseconds [default: 20]
   ringBytes=N                      Size of the rings, in bytes: a power of two from 65536 to 1048576
   connectTimeoutMS=N, socketTimeoutMS=N
+Several hosts, or replicaSet=NAME, mean a replica set, whose primary the proxy follows, with these options:
+  readPreference=MODE              Follow another member: primaryPreferred, secondary, secondaryPreferred, nearest
+  serverSelectionTimeoutMS=N       Maximum time that drivers wait for a server that fits [default: 30000]
+  localThresholdMS=N               How much later than the fastest a server may answer to fit [default: 15]
 
 Drivers connect to the proxy like to a server: mongodb://127.0.0.1:27117, or the Unix domain socket
 mongodb://%2Ftmp%2Fmongodb-27117.sock. The log message \"Sessions with the server\" names the transport in use.";
@@ -32,13 +36,13 @@ pub fn command() -> Command {
         text(name, help).value_name("N").default_value(default)
     };
     Command::new("proxy")
-        .about("Forwards drivers' connections to a server over shared memory or RDMA")
+        .about("Forwards drivers' connections to a server, or a set's primary, over shared memory or RDMA")
         .after_help(AFTER_HELP)
         .arg(
             Arg::new("uri")
                 .value_name("URI")
                 .required(true)
-                .help("Connection string of the server"),
+                .help("Connection string of the server or set"),
         )
         .arg(number("port", "27117", "Port to listen on. With 0, a free port"))
         .arg(

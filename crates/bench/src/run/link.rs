@@ -21,7 +21,7 @@ pub struct Link {
 impl Link {
     /// Connects.
     pub fn open(uri: &Uri) -> Result<Link> {
-        let connection = Connection::open(uri).map_err(lost)?;
+        let connection = kauri_client::connect(uri).map_err(lost)?;
         Ok(Link { connection, id: 0, message: Vec::new() })
     }
 

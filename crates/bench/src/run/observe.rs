@@ -6,7 +6,7 @@
 use super::failed;
 use kauri_base::{Error, Result};
 use kauri_bson::{Doc, DocBuf, Value, doc};
-use kauri_client::{Connection, Uri};
+use kauri_client::Uri;
 use std::fmt;
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ fn memory_limit_mb(host: Doc<'_>) -> Option<u64> {
 
 /// Connects and asks the server what it is.
 pub fn observe(label: &str, uri: &Uri) -> Result<Observed> {
-    let mut connection = Connection::open(uri).map_err(|why| failed(label, why))?;
+    let mut connection = kauri_client::connect(uri).map_err(|why| failed(label, why))?;
     let mut ask = |command: DocBuf| connection.command("admin", &command);
     // Neither is needed to be measured: another server may not have it, or not let us ask.
     let build = ask(doc! { "buildInfo" => 1 }).ok();

@@ -187,7 +187,12 @@ pub fn measure(
     for client in &mut clients {
         client.begin()?;
     }
-    let mut round = ClientsRound { latency: Histogram::default(), per_s: 0.0, server_cpu: None };
+    let mut round = ClientsRound {
+        latency: Histogram::default(),
+        per_s: 0.0,
+        server_cpu: None,
+        spread_per_s: None,
+    };
     for client in &mut clients {
         for (latency, wall) in parse_outcomes(&client.line()?)? {
             round.per_s += latency.count() as f64 / wall.as_secs_f64().max(1e-9);

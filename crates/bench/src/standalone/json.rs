@@ -9,6 +9,9 @@
 //! | `models` | `place`, `model`, `bytes`, `transport`, then `notMeasured` or `rounds`, `seconds`, `megabytesPerSecond` (of 10^6), `timesFasterThanTcp`, `checksumVerified` |
 //! | `clients` | as `sizes`, with `clients`, `threads` (of each), then `notMeasured` or `rounds`, `requestsPerSecond`, `p50Micros`, `p99Micros`, `meanMicros`, `timesTcpsThroughput`, `serverCpuMicros` |
 //!
+//! Of a replica set (`replicaSet` is true) rows of Gets and models have `secondaryP50Micros`, `secondarySeconds` and
+//! `allMembersRequestsPerSecond`, too.
+//!
 //! Latencies and rates are medians of the rounds; stages and processor time are those of all rounds together.
 
 use super::requests::Operation;
@@ -55,6 +58,7 @@ fn size_row(out: &mut DocWriter<'_>, report: &Report, row: &SizeRow) {
     let per_s = row.median(|r| r.latency.count() as f64 / r.wall.as_secs_f64().max(1e-9));
     put(out, "requestsPerSecond", per_s);
     put(out, "timesFasterThanTcp", report.size_ratio(row));
+    put(out, "secondaryP50Micros", row.secondary_us(0.5));
     put(out, "serverCpuMicros", row.server_cpu_us());
     put(out, "clientCpuMicros", row.client_cpu_us());
     put(out, "serverCpuPercent", row.share_percent(row.server_cpu_us()));
@@ -80,6 +84,7 @@ fn model_row(out: &mut DocWriter<'_>, report: &Report, row: &ModelRow) {
         put(out, "seconds", row.seconds());
         put(out, "megabytesPerSecond", row.mb_per_s());
         put(out, "timesFasterThanTcp", report.model_ratio(row));
+        put(out, "secondarySeconds", row.secondary_seconds());
         // A reading whose checksum is wrong is none.
         out.put("checksumVerified", true);
     }
@@ -95,6 +100,7 @@ fn clients_row(out: &mut DocWriter<'_>, report: &Report, row: &ClientsRow) {
         put(out, "p99Micros", row.percentile_us(0.99));
         put(out, "meanMicros", row.mean_us());
         put(out, "timesTcpsThroughput", report.clients_ratio(row));
+        put(out, "allMembersRequestsPerSecond", row.spread_per_s());
         put(out, "serverCpuMicros", row.server_cpu_us());
     }
 }
@@ -103,6 +109,9 @@ fn clients_row(out: &mut DocWriter<'_>, report: &Report, row: &ClientsRow) {
 pub fn document(report: &Report) -> DocBuf {
     DocBuf::build(|out| {
         out.put("schema", SCHEMA);
+        if report.has_set {
+            out.put("replicaSet", true);
+        }
         {
             let mut about = out.document("about");
             report.about.iter().for_each(|(name, value)| about.put(name, value.as_str()));

@@ -3,7 +3,7 @@
 //! The time of a read ends when the last byte is in the client's memory. Length and checksum are compared
 //! afterwards.
 
-use super::requests::{noise, ok_body};
+use super::requests::{noise, ok_body, read_from};
 use super::rows::ModelRound;
 use crate::cpu::busy_time;
 use crate::gridfs::{self, BATCH_CHUNKS, CHUNK_BYTES};
@@ -104,8 +104,9 @@ fn batch(body: Doc<'_>) -> Result<(Doc<'_>, i64), ClientError> {
 
 fn find_file(connection: &mut Connection, name: &str) -> Result<File, ClientError> {
     let filter = doc! { "filename" => name };
-    let body =
-        command(connection, &doc! { "find" => "fs.files", "filter" => filter, "limit" => 1 })?;
+    let find = doc! { "find" => "fs.files", "filter" => filter, "limit" => 1 };
+    let find = read_from(connection, find);
+    let body = command(connection, &find)?;
     let (files, _) = batch(body.as_doc())?;
     let file = files.first().and_then(|file| file.as_doc());
     let file = file.ok_or_else(|| protocol(format!("there is no model {name}")))?;
@@ -125,8 +126,9 @@ fn receive(
     into: &mut Vec<u8>,
 ) -> Result<(), ClientError> {
     let (filter, sort) = (doc! { "files_id" => file.id }, doc! { "n" => 1 });
-    connection
-        .send(DATABASE, &doc! { "find" => "fs.chunks", "filter" => filter, "sort" => sort })?;
+    let find = doc! { "find" => "fs.chunks", "filter" => filter, "sort" => sort };
+    let find = read_from(connection, find);
+    connection.send(DATABASE, &find)?;
     let mut next = 0;
     loop {
         let (chunks, cursor) = batch(ok_body(connection.receive_message()?)?)?;
@@ -178,6 +180,7 @@ pub fn read(
         wall,
         server_cpu: server_after.zip(server_before).map(|(after, before)| after - before),
         client_cpu: client_after.zip(client_before).map(|(after, before)| after - before),
+        secondary: None,
     })
 }
 

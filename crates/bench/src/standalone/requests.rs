@@ -104,6 +104,27 @@ pub fn drop_collection(connection: &mut Connection, name: &str) -> Result<(), Cl
     connection.command(DATABASE, &doc! { "drop" => name }).map(drop)
 }
 
+/// A read as this server answers it: a secondary has to be told that it is wanted.
+pub fn read_from(connection: &Connection, find: DocBuf) -> DocBuf {
+    if !connection.greeting().value("secondary").truthy() {
+        return find;
+    }
+    DocBuf::build(|out| {
+        out.put_all(find.as_doc());
+        out.put("$readPreference", doc! { "mode" => "secondaryPreferred" });
+    })
+}
+
+/// Waits until a secondary has what the primary has now.
+pub fn catch_up(primary: &Uri, secondary: &Uri) -> Result<(), ClientError> {
+    let now = Connection::open(primary)?.command(DATABASE, &doc! { "ping" => 1 })?;
+    let concern = doc! { "afterClusterTime" => now.as_doc().value("operationTime").into_owned() };
+    let find = doc! { "find" => KEPT, "limit" => 1, "readConcern" => concern };
+    let mut connection = Connection::open(secondary)?;
+    let find = read_from(&connection, find);
+    connection.command(DATABASE, &find).map(drop)
+}
+
 /// Stores the documents that Get asks for, in place of those that were there.
 pub fn load(uri: &Uri, bytes: u64, seed: u64) -> Result<(), ClientError> {
     let mut connection = Connection::open(uri)?;
@@ -184,10 +205,12 @@ impl Asker {
             doc! { "insert" => PUTS, "documents" => array![doc! { "_id" => MARK, "x" => x }] };
         let filter = doc! { "_id" => MARK };
         let get = doc! { "find" => KEPT, "filter" => filter, "limit" => 1, "singleBatch" => true };
+        let connection = Connection::open(uri)?;
+        let get = read_from(&connection, get);
         let mut asker = Asker {
             operation,
             bytes,
-            connection: Connection::open(uri)?,
+            connection,
             put: Template::new(&put)?,
             get: Template::new(&get)?,
             reply_bytes: 0,
@@ -297,7 +320,20 @@ pub fn measure(
         window: Window::between(&before, &after),
         server_cpu: spent(server_after, server_before),
         client_cpu: spent(client_after, client_before),
+        secondary: None,
     })
+}
+
+/// The latency of one client's Gets from a secondary.
+pub fn secondary_latency(
+    uri: &Uri,
+    operation: Operation,
+    bytes: u64,
+    slice: &Slice,
+) -> Result<Histogram, ClientError> {
+    let mut asker = Asker::connect(uri, operation, bytes, 0)?;
+    asker.warm_up(slice)?;
+    Ok(asker.run(slice)?.0)
 }
 
 /// Drops what Puts of client processes have left.

@@ -73,6 +73,8 @@ pub struct Round {
     pub server_cpu: Option<Duration>,
     /// Processor time of the client's process.
     pub client_cpu: Option<Duration>,
+    /// Latency of the same request to a secondary; of a replica set's Gets.
+    pub secondary: Option<Histogram>,
 }
 
 /// See [`SizeCase`].
@@ -88,6 +90,15 @@ impl Row<SizeCase, Round> {
     /// The median over rounds of a percentile of latency, in microseconds.
     pub fn percentile_us(&self, fraction: f64) -> Option<f64> {
         self.median(|round| round.latency.percentile_ns(fraction) as f64 / 1e3)
+    }
+
+    /// The same of a secondary.
+    pub fn secondary_us(&self, fraction: f64) -> Option<f64> {
+        self.measured()?.iter().all(|round| round.secondary.is_some()).then_some(())?;
+        let of = |round: &Round| {
+            round.secondary.as_ref().map_or(0.0, |latency| latency.percentile_ns(fraction) as f64)
+        };
+        self.median(|round| of(round) / 1e3)
     }
 
     /// The median over rounds of the mean latency, in microseconds.
@@ -146,6 +157,8 @@ pub struct ModelRound {
     pub server_cpu: Option<Duration>,
     /// Processor time of the client's process.
     pub client_cpu: Option<Duration>,
+    /// The same from a secondary of a replica set.
+    pub secondary: Option<Duration>,
 }
 
 /// See [`ModelCase`].
@@ -155,6 +168,12 @@ impl Row<ModelCase, ModelRound> {
     /// Seconds, the median.
     pub fn seconds(&self) -> Option<f64> {
         self.median(|round| round.wall.as_secs_f64())
+    }
+
+    /// The same from a secondary.
+    pub fn secondary_seconds(&self) -> Option<f64> {
+        self.measured()?.iter().all(|round| round.secondary.is_some()).then_some(())?;
+        self.median(|round| round.secondary.unwrap_or_default().as_secs_f64())
     }
 
     /// Millions of bytes a second, the median.
@@ -184,6 +203,8 @@ pub struct ClientsRound {
     pub per_s: f64,
     /// Processor time of the server's process.
     pub server_cpu: Option<Duration>,
+    /// Requests a second if the clients are spread over all members of a replica set with data; of Gets.
+    pub spread_per_s: Option<f64>,
 }
 
 /// See [`ClientsCase`].
@@ -200,6 +221,17 @@ impl Row<ClientsCase, ClientsRound> {
         self.median(|round| round.latency.mean_ns() / 1e3)
     }
 
+    /// The median of requests a second of clients that are spread over the members.
+    pub fn spread_per_s(&self) -> Option<f64> {
+        self.measured()?.iter().all(|round| round.spread_per_s.is_some()).then_some(())?;
+        self.median(|round| round.spread_per_s.unwrap_or_default())
+    }
+
+    /// How many times the primary's alone that is.
+    pub fn capacity(&self) -> Option<f64> {
+        Some(self.spread_per_s()? / self.median(|round| round.per_s)?.max(1e-9))
+    }
+
     /// The server's processor time for a request, in microseconds.
     pub fn server_cpu_us(&self) -> Option<f64> {
         let requests = self.measured()?.iter().map(|round| round.latency.count()).sum();
@@ -212,6 +244,8 @@ impl Row<ClientsCase, ClientsRound> {
 pub struct Report {
     /// What it was measured with and on: name and value.
     pub about: Vec<(String, String)>,
+    /// Whether a place is a replica set.
+    pub has_set: bool,
     /// The data directories.
     pub places: Vec<Place>,
     /// By size.

@@ -67,6 +67,9 @@ fn latency_line(report: &Report, row: &SizeRow) -> Vec<String> {
             figure(row.share_percent(row.server_cpu_us()), 0),
             figure(row.share_percent(row.client_cpu_us()), 0),
         ]
+        .into_iter()
+        .chain(of_set(report.has_set, [figure(row.secondary_us(0.5), 1)]))
+        .collect()
     });
     line.extend(cells(measured, &row.rounds));
     line
@@ -99,6 +102,9 @@ fn model_line(report: &Report, row: &ModelRow) -> Vec<String> {
             figure(row.mb_per_s(), 0),
             figure(report.model_ratio(row), 2),
         ]
+        .into_iter()
+        .chain(of_set(report.has_set, [figure(row.secondary_seconds(), 4)]))
+        .collect()
     });
     line.extend(cells(measured, &row.rounds));
     line
@@ -118,9 +124,17 @@ fn clients_line(report: &Report, row: &ClientsRow) -> Vec<String> {
             figure(report.clients_ratio(row), 2),
             figure(row.server_cpu_us(), 1),
         ]
+        .into_iter()
+        .chain(of_set(report.has_set, [figure(row.spread_per_s(), 0), figure(row.capacity(), 2)]))
+        .collect()
     });
     line.extend(cells(measured, &row.rounds));
     line
+}
+
+/// Cells that only a replica set's tables have.
+fn of_set<C, const N: usize>(has_set: bool, cells: [C; N]) -> Vec<C> {
+    if has_set { cells.into() } else { Vec::new() }
 }
 
 const CASE: [&str; 4] = ["place", "operation", "size", "transport"];
@@ -133,7 +147,8 @@ pub fn latency(report: &Report) -> Table {
         &["client CPU us", "server %", "client %"],
     ];
     let rows = report.sizes.iter().map(|row| latency_line(report, row)).collect();
-    Table { head: figures.concat(), left: CASE.len(), rows }
+    let head = [figures.concat(), of_set(report.has_set, ["secondary p50 us"])].concat();
+    Table { head, left: CASE.len(), rows }
 }
 
 /// The server's stages by size.
@@ -148,13 +163,17 @@ pub fn stages(report: &Report) -> Table {
 pub fn models(report: &Report) -> Table {
     let head = ["models", "place", "model", "size", "transport", "seconds", "MB/s"];
     let rows = report.models.iter().map(|row| model_line(report, row)).collect();
-    Table { head: [&head[..], &["faster than TCP"]].concat(), left: 5, rows }
+    let head = [&head[..], &["faster than TCP"]].concat();
+    let head = [head, of_set(report.has_set, ["secondary seconds"])].concat();
+    Table { head, left: 5, rows }
 }
 
 /// Several clients.
 pub fn clients(report: &Report) -> Table {
     let figures = ["a second", "p50 us", "p99 us", "mean us", "times TCP's", "server CPU us"];
     let head = [&["clients"], &CASE[..], &["clients x threads"], &figures].concat();
+    let spread = ["a second, all members", "times the primary's"];
+    let head = [head, of_set(report.has_set, spread)].concat();
     let rows = report.clients.iter().map(|row| clients_line(report, row)).collect();
     Table { head, left: CASE.len() + 2, rows }
 }

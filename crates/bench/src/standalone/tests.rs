@@ -33,6 +33,7 @@ fn round(micros: u64) -> Round {
         window: window(micros as f64 / 5.0, 100, micros as f64),
         server_cpu: Some(Duration::from_micros(micros * 25)),
         client_cpu: None,
+        secondary: None,
     }
 }
 
@@ -61,7 +62,12 @@ fn report() -> Report {
             let case = ModelCase { at, name: "vgg16".to_owned(), bytes: 528 << 20 };
             let wall = Duration::from_micros;
             let rounds = by_way(number, |us| {
-                vec![ModelRound { wall: wall(us), server_cpu: None, client_cpu: None }]
+                vec![ModelRound {
+                    wall: wall(us),
+                    server_cpu: None,
+                    client_cpu: None,
+                    secondary: None,
+                }]
             });
             report.models.push(Row { case, rounds });
             for threads in [1, 2] {
@@ -69,7 +75,12 @@ fn report() -> Report {
                 let case = ClientsCase { at, operation, bytes: 1 << 10, clients: 4, threads };
                 let rounds = by_way(number, |us| {
                     let per_s = 1e6 / us as f64;
-                    vec![ClientsRound { latency: latency(us), per_s, server_cpu: None }]
+                    vec![ClientsRound {
+                        latency: latency(us),
+                        per_s,
+                        server_cpu: None,
+                        spread_per_s: None,
+                    }]
                 });
                 report.clients.push(Row { case, rounds });
             }

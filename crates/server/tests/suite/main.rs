@@ -11,6 +11,7 @@ mod log_lines;
 mod old_servers;
 mod operations;
 mod proxy;
+mod replica_set;
 mod shapes;
 mod shared_memory;
 mod spilling;

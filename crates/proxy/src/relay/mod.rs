@@ -22,6 +22,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 
+mod moving;
+
+use moving::{Introduction, MOVES_MAX};
+
 /// Why a connection ends.
 pub enum End {
     /// The driver disconnected with a request or a reply in flight.
@@ -32,23 +36,29 @@ pub enum End {
     Unreachable(ClientError),
     /// The session broke with a request on its way.
     Broken(ClientError),
+    /// The server is not followed any more, and the session can't be left for another one.
+    Moved,
 }
 
 /// The failure of a request.
-enum Fault {
+pub enum Fault {
     /// The session broke, and the driver has not got anything yet.
     Session(ClientError),
+    /// The server is not followed any more: nothing was passed on that the driver may not ask again.
+    Moved,
     Final(End),
 }
 
 /// What there is of a driver between its requests.
 #[derive(Default)]
 pub struct Driver {
-    session: Option<Session>,
+    pub session: Option<Session>,
+    /// What a session with another server of a set has to be told first.
+    pub introduction: Option<Introduction>,
     /// A request is on its way, or one of its replies.
     in_flight: bool,
     /// The request that is handled has got a reply, and gets another.
-    gets_more: bool,
+    pub gets_more: bool,
     end: Option<End>,
 }
 
@@ -100,31 +110,47 @@ impl Relay<'_> {
             Kind::Hello => Hello::of(&request),
             _ => None,
         };
-        if self.driver.session.is_none() {
-            if let Some(hello) = hello.as_ref().filter(|_| request.wants_reply)
-                && let Some(outcome) = self.resume(&request, hello, message).await?
-            {
-                return Ok(outcome);
+        self.introduce(hello.as_ref(), message);
+        let mut moves_left = MOVES_MAX;
+        loop {
+            self.leave_past(&request)?;
+            if self.driver.session.is_none() {
+                if let Some(hello) = hello.as_ref().filter(|_| request.wants_reply)
+                    && let Some(outcome) = self.resume(&request, hello, message).await?
+                {
+                    return Ok(outcome);
+                }
+                self.driver.session = Some(self.open(&request, hello.as_ref()).await?);
             }
-            self.driver.session = Some(self.open(&request).await?);
+            self.note(&request, hello.as_ref());
+            match self.exchange(&request, message).await {
+                Err(Fault::Moved) if moves_left > 0 => moves_left -= 1,
+                passed => return passed.map_err(|fault| self.end_by(fault)),
+            }
         }
-        self.note(&request, hello.as_ref());
-        let passed = self.exchange(&request, message).await;
-        passed.map_err(|fault| self.end_by(fault))
     }
 
     fn end_by(&self, fault: Fault) -> End {
         match fault {
+            Fault::Moved => End::Moved,
             Fault::Session(_) if self.liveness.is_peer_closed() => End::Within,
             Fault::Session(error) => End::Broken(error),
             Fault::Final(end) => end,
         }
     }
 
-    async fn open(&self, request: &Request<'_>) -> Result<Session, End> {
-        let opening = self.common.pool.open(self.worker);
-        let opened = unless(opening, || self.is_over(request)).await;
-        opened.ok_or(End::Stopping)?.map_err(End::Unreachable)
+    async fn open(&self, request: &Request<'_>, hello: Option<&Hello>) -> Result<Session, End> {
+        let opening = async {
+            match self.introduction(hello) {
+                Some(introduction) => introduction.open(&self.common.pool, self.worker).await,
+                None => self.common.pool.open(self.worker).await,
+            }
+        };
+        let is_waiting = self.common.pool.members.is_some();
+        let has_left = || is_waiting && self.liveness.is_peer_closed();
+        let opened = unless(opening, || self.is_over(request) || has_left()).await;
+        let end = if has_left() { End::Within } else { End::Stopping };
+        opened.ok_or(end)?.map_err(End::Unreachable)
     }
 
     /// Sends a driver's first hello on an idle session: one with the same key, or one without a key. A dead session
@@ -150,7 +176,7 @@ impl Relay<'_> {
                     Err(Fault::Session(_)) if self.liveness.is_peer_closed() => {
                         return Err(End::Within);
                     }
-                    Err(Fault::Session(_)) => self.driver.session = None,
+                    Err(Fault::Session(_) | Fault::Moved) => self.driver.session = None,
                 }
             }
         }
@@ -183,7 +209,10 @@ impl Relay<'_> {
         let sending = session.outgoing.send(said.to_vec());
         let sent = unless(sending, || self.liveness.is_cancelled()).await;
         let sent = sent.ok_or(Fault::Final(End::Stopping))?;
-        sent.map_err(|error| Fault::Session(lost(error)))?;
+        if let Err(error) = sent {
+            let acted = error.may_have_acted();
+            return Err(self.note_lost(lost(error), acted));
+        }
         if let Some(session) = &mut self.driver.session {
             session.is_unsettled |= !request.wants_reply;
         }
@@ -197,6 +226,10 @@ impl Relay<'_> {
 
     /// From now on the driver is disconnected when the session ends.
     fn attach(&mut self) {
+        // A driver of a set stays when its session ends: its next request goes to another server.
+        if self.common.pool.members.is_some() {
+            return;
+        }
         if let (Some(session), Some(manager)) =
             (&mut self.driver.session, self.common.manager.get())
         {
@@ -206,11 +239,15 @@ impl Relay<'_> {
 
     /// Waits for a reply, and makes it the driver's.
     async fn next_reply(&mut self, request: &Request<'_>) -> Result<Outcome, Fault> {
-        let broken: fn(ClientError) -> Fault = match self.driver.gets_more {
-            true => |error| Fault::Final(End::Broken(error)),
-            false => Fault::Session,
+        let reply = match self.received(request).await? {
+            Ok(reply) => reply,
+            Err(error) => {
+                return Err(match (self.note_lost(lost(error), true), self.driver.gets_more) {
+                    (Fault::Session(error), true) => Fault::Final(End::Broken(error)),
+                    (fault, _) => fault,
+                });
+            }
         };
-        let reply = self.received(request).await?.map_err(|error| broken(lost(error)))?;
         let more = request.allows_exhaust && more_to_come(&reply);
         let Some(session) = &mut self.driver.session else { return Ok(Outcome::Close) };
         (session.is_unsettled, session.is_resumed) = (false, false);
@@ -219,6 +256,9 @@ impl Relay<'_> {
             let look = HelloReply::of(&reply, &self.info.local);
             session.is_personal |= !look.ok;
             changed = look.changed;
+            self.note_member(look.of_member)?;
+        } else {
+            self.note_reply(&reply);
         }
         let reply = changed.unwrap_or(reply);
         let buffer = self.reply.buffer();
@@ -289,7 +329,7 @@ impl Driver {
         match self.end {
             None if self.in_flight && !is_stopping => log_end(&End::Within, info),
             None if self.in_flight => {}
-            None if has_ended && !is_stopping => {
+            None if has_ended && !is_stopping && common.pool.members.is_none() => {
                 let message = "The server ended the session; the driver's connection is closed";
                 log::info("NETWORK", 6_300_105, &ctx(info), message, attr(info));
             }
@@ -322,6 +362,11 @@ fn log_end(end: &End, info: &SessionInfo) {
             let attr = attr(info).str("error", error.to_string());
             let message = "The session with the server failed; the driver's connection is closed";
             log::warning("NETWORK", 6_300_104, &ctx(info), message, attr);
+        }
+        End::Moved => {
+            let message =
+                "Another server of the set is followed; the driver's connection is closed";
+            log::info("NETWORK", 6_300_110, &ctx(info), message, attr(info));
         }
         End::Within => {
             let message =

@@ -1,0 +1,5 @@
+//! Kauri's own clients before a replica set: they follow the primary.
+
+mod follower;
+mod proxy;
+mod stand;
