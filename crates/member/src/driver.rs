@@ -119,6 +119,8 @@ pub struct Driver {
     frozen_until_ns: u64,
     /// Wants the leader to hand over.
     wants_to_lead: bool,
+    /// The configuration was forced, and is to be told to the others.
+    is_forced: bool,
     /// Voters that have lost their logs, as they say: they are to follow only until they have it again.
     wiped: BTreeSet<u64>,
     /// While this member is in no set: the link with the member that has invited it.
@@ -183,6 +185,7 @@ impl Driver {
             elected: None,
             frozen_until_ns: 0,
             wants_to_lead: false,
+            is_forced: false,
             wiped: BTreeSet::new(),
             inviter: None,
             joining: None,

@@ -9,7 +9,7 @@ use crate::invocation::Invocation;
 use crate::server::Server;
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocWriter, Elem, Value, shell_value};
-use kauri_member::statements::Known;
+use kauri_member::statements::{Known, NotBegun};
 use kauri_member::statements::table::Done;
 use kauri_query::write::numbered::{Numbered, Stored};
 use kauri_storage::CommitTicket;
@@ -68,7 +68,13 @@ impl Retries {
         };
         let (first, list) = read_numbers(invocation.body, invocation.name, count)?;
         let begun = member.statements().begin(session, number, now_ms(invocation.server));
-        begun.map_err(|newer| too_old(number, &session, newer))?;
+        begun.map_err(|why| match why {
+            NotBegun::Older(newer) => too_old(number, &session, newer),
+            NotBegun::NoRoom => Error::new(
+                ErrorCode::TooManyLogicalSessions,
+                "Unable to begin a retryable write: too many sessions have written in the last 30 minutes",
+            ),
+        })?;
         let write = Some(Write { session, number, first, list });
         Ok(Retries { write, ..Retries::default() })
     }

@@ -102,9 +102,8 @@ impl Driver {
     }
 
     fn reconfigure(&mut self, config: SetConfig, force: bool, asker: Asker) {
-        if force {
-            let message = "a forced reconfiguration is not supported yet";
-            return asker.answer(refused(ErrorCode::CommandNotSupported, message));
+        if force && !self.is_open {
+            return asker.answer(self.force_config(config));
         }
         let Some(consensus) = self.consensus.as_mut().filter(|_| self.is_open) else {
             let message = "New config can only be proposed by a primary";
@@ -118,6 +117,41 @@ impl Driver {
                 asker.answer(refused(ErrorCode::ConfigurationInProgress, &error));
             }
         }
+    }
+
+    /// The majority is lost: this member goes on as the only voter. What is in its log counts as kept, and nothing else.
+    /// The configuration's other members follow once they answer, and vote once they have the log.
+    fn force_config(&mut self, config: SetConfig) -> Result<()> {
+        let me = config.members.iter().find(|of| of.number() == self.number);
+        if me.is_none_or(|me| me.votes == 0 || me.priority <= 0.0) {
+            let message = "a forced reconfiguration goes to a member that votes and has a priority: it leads first";
+            return refused(ErrorCode::NodeNotElectable, message);
+        }
+        let Some(consensus) = &self.consensus else {
+            return refused(ErrorCode::NotYetInitialized, "the member takes no part in the set now");
+        };
+        let mut stored = consensus.log().stored().clone();
+        let last = kauri_replication::Log::last(consensus.log());
+        stored.state = HardState {
+            term: stored.state.term + 1,
+            vote: self.number,
+            commit: last,
+            membership_index: last,
+            membership: Membership::of([self.number]),
+            ..stored.state
+        };
+        let config = SetConfig { term: stored.state.term as i64, ..config };
+        (stored.config, stored.seen, stored.until) = (config.to_doc(), last, 0);
+        self.parts.engine.sync()?;
+        self.file.write(&stored)?;
+        let attr = Attr::new().num("version", config.version).num("members", config.members.len());
+        let message = "Forced reconfiguration: this member goes on without the others' votes. Writes that only they have \
+                       are lost; before one of them comes back, the contents of its data directory are to be removed";
+        log::warning("REPL", 6_400_016, "member", message, attr);
+        self.leave_leadership();
+        self.consensus = None;
+        self.is_forced = true;
+        self.start(stored)
     }
 
     fn begin_stepping_down(

@@ -46,6 +46,12 @@ impl Driver {
         self.has_caught_up = true;
         self.wants_to_lead = false;
         self.parts.member.acks().begin();
+        if std::mem::take(&mut self.is_forced)
+            && let (Some(consensus), Some(config)) = (&mut self.consensus, &self.config)
+        {
+            // If it is not possible now, the next reconfiguration tells them.
+            let _ = consensus.propose_config(config.to_doc().as_doc().as_bytes());
+        }
         if let Err(error) = self.parts.host.lead() {
             let attr = Attr::new().str("error", error.message());
             let message = "A new primary could not do its first work";

@@ -40,6 +40,15 @@ pub enum Known {
     Done(Done),
 }
 
+/// Why a numbered write does not begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotBegun {
+    /// Its session has used this greater number since.
+    Older(i64),
+    /// So many sessions have written that no more can be remembered.
+    NoRoom,
+}
+
 struct Shard {
     table: Table,
     /// Sessions that commit at this moment: one for each worker at most.
@@ -77,11 +86,13 @@ impl Statements {
         lock(shard)
     }
 
-    /// A session begins a write of this number, or sends it again. Fails with a greater number that it has used since.
-    /// Times are the clock's monotonic one.
-    pub fn begin(&self, session: SessionId, number: i64, now_ms: u64) -> Result<(), i64> {
+    /// A session begins a write of this number, or sends it again. Times are the clock's monotonic one.
+    pub fn begin(&self, session: SessionId, number: i64, now_ms: u64) -> Result<(), NotBegun> {
         let mut shard = self.shard(&session);
-        shard.table.find(&session, number, 0, now_ms)?;
+        shard.table.find(&session, number, 0, now_ms).map_err(NotBegun::Older)?;
+        if !shard.table.has_room(&session, now_ms) {
+            return Err(NotBegun::NoRoom);
+        }
         shard.table.begin(session, number, now_ms);
         Ok(())
     }
@@ -334,7 +345,7 @@ mod tests {
         assert_eq!(look(0), Ok(Known::Done(Done::Plain)));
         assert_eq!(enters(&write(1, 5, 0)), Err(StorageError::Executed));
         assert_eq!(statements.begin([1; 16], 6, 0), Ok(()));
-        assert_eq!(statements.begin([1; 16], 5, 0), Err(6));
+        assert_eq!(statements.begin([1; 16], 5, 0), Err(NotBegun::Older(6)));
         assert_eq!(enters(&write(1, 5, 1)), Err(StorageError::OldNumber(6)));
     }
 }

@@ -4,8 +4,8 @@
 //! result of their own are ranges.
 //!
 //! Bounds: a session is forgotten [`WINDOW_MS`] after its last use. If results need too much memory, those of the
-//! sessions that were used longest ago go first; their statements are remembered as executed ([`Done::Lost`]). If even
-//! that is too much, whole sessions are forgotten, in the same order.
+//! sessions that were used longest ago go first; their statements are remembered as executed ([`Done::Lost`]). Nothing
+//! else is forgotten: a leader lets no session begin for which there is no room ([`Table::has_room`]).
 
 use super::encoding::{Executed, Item};
 use std::collections::BTreeMap;
@@ -140,6 +140,12 @@ impl Table {
         }
     }
 
+    /// Whether a session may begin a write: it is known, or can be remembered.
+    pub fn has_room(&mut self, session: &SessionId, now_ms: u64) -> bool {
+        self.trim(now_ms);
+        self.sessions.contains_key(session) || self.other_bytes < self.bounds.other_bytes
+    }
+
     /// A session begins a write of this number, or goes on with it. One that is older changes nothing.
     pub fn begin(&mut self, session: SessionId, number: i64, now_ms: u64) {
         self.change(session, number, now_ms, |_| {});
@@ -219,8 +225,7 @@ impl Table {
         }
         while let Some((_, &id)) = self.order.first_key_value() {
             let is_old = |known: &Session| known.used_ms.saturating_add(WINDOW_MS) < now_ms;
-            let is_over = self.other_bytes > self.bounds.other_bytes;
-            if !is_over && !self.sessions.get(&id).is_some_and(is_old) {
+            if !self.sessions.get(&id).is_some_and(is_old) {
                 break;
             }
             self.remove(&id);
@@ -313,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_results_go_before_statements() {
+    fn results_go_before_statements_and_those_stay() {
         let bounds = Bounds { result_bytes: 250, other_bytes: 10 * (SESSION_BYTES + ITEM_BYTES) };
         let mut table = Table::new(bounds);
         let session = |n: u8| [n; 16];
@@ -324,11 +329,15 @@ mod tests {
         assert_eq!((found(&table, 0), found(&table, 1)), (Some(Done::Lost), Some(Done::Lost)));
         assert_eq!(found(&table, 3), Some(Done::Result([3; 100].as_slice().into())));
         for n in 4..30 {
+            assert_eq!(table.has_room(&session(n), 0), n < 10, "{n}");
+            // A follower learns what the leader has executed.
             table.note(&plain(session(n), 1, 0, 0), 0);
-            assert!(table.other_bytes <= bounds.other_bytes && table.result_bytes <= 250);
+            assert!(table.has_room(&session(n), 0) && table.result_bytes <= 250);
         }
-        assert_eq!(table.len(), 10);
-        assert_eq!((found(&table, 19), found(&table, 20)), (None, Some(Done::Plain)));
+        assert_eq!(table.len(), 30);
+        assert_eq!((found(&table, 4), found(&table, 29)), (Some(Done::Plain), Some(Done::Plain)));
+        assert!(table.has_room(&[99; 16], WINDOW_MS + 1), "all are old");
+        assert!(table.is_empty());
         // Exactly what is there is counted.
         for n in 0..30 {
             table.remove(&session(n));

@@ -44,6 +44,13 @@ fn sets_keep_their_promises_under_faults() {
 }
 
 #[test]
+fn one_member_goes_on_by_force() {
+    for seed in 1..=20 {
+        assert_eq!(world::force(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_seed_decides_everything() {
     for seed in 1..=3 {
         assert_eq!(world::run(seed).hash, world::run(seed).hash, "seed {seed}");

@@ -157,6 +157,16 @@ pub fn run(seed: u64) -> Outcome {
     Outcome { faults, counts, hash }
 }
 
+/// A set of three loses two members for ever. The one that is left is forced to go on; then two empty ones join.
+pub fn force(seed: u64) -> Result<(), String> {
+    virtual_time::begin(seed);
+    let mut world = World::of(seed, 3);
+    let result = world.lose_the_majority();
+    world.end();
+    virtual_time::end();
+    result
+}
+
 fn draw_disk(dice: &Dice) -> EmulatorConfig {
     match dice.below(3) {
         0 => EmulatorConfig::persistent_memory(),
@@ -171,8 +181,12 @@ fn now_ns() -> u64 {
 
 impl World {
     fn new(seed: u64) -> World {
+        let members = Dice::new(!seed).pick(&[1, 3, 3, 3, 5]).copied().unwrap_or(3);
+        World::of(seed, members)
+    }
+
+    fn of(seed: u64, members: u64) -> World {
         let dice = Dice::new(seed);
-        let members = dice.pick(&[1, 3, 3, 3, 5]).copied().unwrap_or(3);
         let network = Arc::new(Mutex::new(Network::new(dice.bits())));
         let log_bytes = dice.pick(&[1 << 16, 1 << 18, 1 << 20, 1 << 40]).copied().unwrap_or(1 << 18);
         let wire = Wire { network, lives: Arc::default(), log_bytes };
@@ -209,6 +223,82 @@ impl World {
             .map(|number| MemberConfig::new((*number - 1) as u8, &host_of(*number)))
             .collect();
         config
+    }
+
+    /// Asks a member's driver.
+    fn ask(&mut self, number: u64, request: Request) -> Result<(), String> {
+        let member = self.nodes[&number].process.as_ref().expect("it runs").member.clone();
+        let answer = Arc::new(Mutex::new(None));
+        let told = answer.clone();
+        self.clients.executor().workers()[0].spawn(async move {
+            let result = member.request(request).await;
+            *told.lock().unwrap() = Some(result);
+        });
+        self.until(20 * SECOND_NS, "no answer", |_| answer.lock().unwrap().is_some())?;
+        let result = answer.lock().unwrap().take();
+        result.expect("an answer").map_err(|error| error.to_string())
+    }
+
+    fn lose_the_majority(&mut self) -> Result<(), String> {
+        for number in self.numbers() {
+            self.start(number)?;
+        }
+        self.ask(1, Request::Initiate(self.config()))?;
+        self.until(20 * SECOND_NS, "the set has no leader", |world| world.leader().is_some())?;
+        let leader = self.leader().expect("it leads");
+        let target = self.target_of(leader).expect("it runs");
+        let seq = client::prepare(&target).map_err(|error| error.to_string())?;
+        let left = self.dice.below(3) + 1;
+        self.until(20 * SECOND_NS, "the lists are not everywhere", |world| {
+            world.nodes.values().all(|node| {
+                node.process.as_ref().is_some_and(|process| process.engine.visible() >= seq)
+            })
+        })?;
+        for number in self.numbers().into_iter().filter(|number| *number != left) {
+            self.kill(number, true);
+            self.nodes.get_mut(&number).expect("a member").down_until_ns = u64::MAX - 1;
+        }
+        let end = now_ns() + 5 * SECOND_NS;
+        while now_ns() < end {
+            self.turn()?;
+        }
+        if self.leader().is_some() {
+            return Err("one of three leads".to_owned());
+        }
+        let mut config = self.config();
+        config.version = 2;
+        self.ask(left, Request::Reconfigure { config, force: true })?;
+        self.until(5 * SECOND_NS, "it does not lead", |world| world.leader() == Some(left))?;
+        let target = self.target_of(left).expect("it runs");
+        let mut unit = kauri_storage::WriteUnit::new();
+        unit.insert(LISTS, kauri_bson::doc! { "_id" => 99_i64 }.into_vec());
+        let seq = target.engine.commit(&mut unit).map_err(|error| error.to_string())?.seq;
+        target.member.note_visible(seq);
+        self.until(5 * SECOND_NS, "the write is not acknowledged", |_| {
+            matches!(target.member.acknowledged(seq, &Concern::Majority), Ok(None))
+        })?;
+        for (number, node) in &mut self.nodes {
+            if *number != left {
+                node.disk = Emulator::new(EmulatorConfig::default());
+                node.down_until_ns = 0;
+            }
+        }
+        self.until(30 * SECOND_NS, "the others do not serve", |world| {
+            world.nodes.values().all(|node| {
+                let process = node.process.as_ref();
+                process.is_some_and(|of| {
+                    let view = of.member.view();
+                    let serves =
+                        matches!(view.state, MemberState::Primary | MemberState::Secondary);
+                    let version = view.config.as_ref().map_or(0, |config| config.version);
+                    serves && of.engine.visible() >= seq && version == 2
+                })
+            })
+        })?;
+        // They vote, too: without the first one the set goes on.
+        self.kill(left, false);
+        self.nodes.get_mut(&left).expect("a member").down_until_ns = u64::MAX - 1;
+        self.until(10 * SECOND_NS, "nobody follows it", |world| world.leader().is_some())
     }
 
     fn run(&mut self) -> Result<(), String> {
