@@ -141,6 +141,8 @@ pub struct Driver {
     reaching: Vec<(u64, Asker)>,
     stepping_down: Option<requests::StepDown>,
     applied: Option<Known>,
+    /// The log's first entry, and its place.
+    first: (u64, Place),
     /// The commit sequence before the set's first entry.
     base_seq: u64,
     /// The last entry that consensus has given out as committed.
@@ -199,6 +201,7 @@ impl Driver {
             reaching: Vec::new(),
             stepping_down: None,
             applied: None,
+            first: (0, Place::default()),
             base_seq: 0,
             given: 0,
             last_proposal_ns: 0,

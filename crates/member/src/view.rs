@@ -112,6 +112,8 @@ pub struct Progress {
     pub applied: Place,
     /// The last write that is durable on a majority, as far as this member knows.
     pub committed: Place,
+    /// The first write that the log still has.
+    pub first: Place,
 }
 
 /// What is known of another member.

@@ -39,6 +39,11 @@ def lines(member, text):
     return member.log.read_text(errors="replace").count(text)
 
 
+def earliest(member):
+    """The time of the first write that the member's log still has."""
+    return member.client.admin.command("serverStatus", oplog=1)["oplog"]["earliestOptime"]
+
+
 def begun_with_data(world):
     """A standalone server's directory becomes that of a set of three at once."""
     first = world.members[0]
@@ -91,9 +96,11 @@ def too_stale(world):
     """A member was away for more writes than the others keep."""
     member = next(m for m in world.members if not m.is_primary())
     check("it ends in order", member.stop() == 0)
+    primary = world.primary()
     writer = started(world)
-    # Documents that are written again and again leave space of old frames.
-    writer.write(60)
+    missed = primary.status()["optimes"]["appliedOpTime"]["ts"]
+    while earliest(primary) <= missed:
+        writer.write(10)
     member.start()
     wait_until("it knows that it is too stale", lambda: (member.status() or {}).get("tooStale"))
     check("a member that was away for too long says so", own_status(member)["stateStr"] == "RECOVERING")

@@ -31,6 +31,7 @@ impl Driver {
         }
         self.purge_ns = now_ns + LOOK_NS;
         self.look_after_copies(now_ns);
+        self.look_at_first();
         if let Some(checkpoint) = self.checkpoint.take() {
             return self.purge_behind(checkpoint);
         }
@@ -41,6 +42,16 @@ impl Driver {
             let newest = || engine.newest().map_or(0, |newest| newest.seq.0);
             let (contents, seq) = member.statements().snapshot(times, newest);
             self.checkpoint = Some(Checkpoint { contents, seq });
+        }
+    }
+
+    fn look_at_first(&mut self) {
+        let Some(consensus) = &self.consensus else { return };
+        let first = kauri_replication::Log::first(consensus.log());
+        if first != self.first.0
+            && let Some(known) = consensus.log().known(first)
+        {
+            self.first = (first, place_of(&known));
         }
     }
 

@@ -308,6 +308,7 @@ impl Driver {
             durable: place(kauri_replication::Log::durable_last(log)),
             applied: self.applied.as_ref().map(place_of).unwrap_or_default(),
             committed: place(consensus.durable_commit()),
+            first: self.first.1,
         };
         member.set_progress(progress);
         let last = match self.is_open {

@@ -114,6 +114,12 @@ pub fn write(source: &Source<'_>, out: &mut DocWriter<'_>) {
         describe::write(&mut repl, member, &view, "isWritablePrimary");
         set::reply::write_topology_version(&mut repl, source.server);
     }
+    if let Some(member) = source.server.member.as_ref().filter(|_| wanted(body, "oplog", false)) {
+        let progress = member.progress();
+        let mut oplog = out.document("oplog");
+        oplog.put("earliestOptime", progress.first.optime.timestamp);
+        oplog.put("latestOptime", progress.written.optime.timestamp);
+    }
     let engine = source.server.backend.engine();
     if wanted(body, engine.name(), true) {
         engine.write_status(&mut out.document(engine.name()));

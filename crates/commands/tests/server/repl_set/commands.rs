@@ -291,6 +291,16 @@ fn the_status_tells_the_set_as_this_member_sees_it() {
     assert_eq!(text(&own, "infoMessage"), "cannot write its log: no space");
     let repl = at(&rig.client.ok(doc! { "serverStatus" => 1 }), "repl");
     assert_eq!((text(&repl, "setName"), number(&repl, "setVersion")), ("rs0".into(), 1));
+    let place = |seconds| {
+        let timestamp = Timestamp { seconds, increment: 1 };
+        Place { optime: OpTime { term: 1, timestamp }, wall_ms: 0 }
+    };
+    let progress = Progress { first: place(7), written: place(9), ..Progress::default() };
+    rig.member.set_progress(progress);
+    let oplog = at(&rig.client.ok(doc! { "serverStatus" => 1, "oplog" => 1 }), "oplog");
+    let time = |name| oplog.as_doc().value(name);
+    assert_eq!(time("earliestOptime"), place(7).optime.timestamp.into());
+    assert_eq!(time("latestOptime"), place(9).optime.timestamp.into());
 }
 
 #[test]
