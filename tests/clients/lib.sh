@@ -33,5 +33,7 @@ exactly() {
 # set_namespaces COMMAND…: runs COMMAND where the members of a replica set have networks of their own: in namespaces for
 # its network, mounts and processes, which all end with it.
 set_namespaces() {
-  unshare --net --mount --pid --fork --kill-child --mount-proc -- "$@"
+  local user=()
+  [ "$(id -u)" = 0 ] || user=(--map-root-user)
+  unshare "${user[@]}" --net --mount --pid --fork --kill-child --mount-proc -- "$@"
 }

@@ -3,6 +3,9 @@
 appends.py URI FILE --number N --threads T --rate R --began NS: a process of several clients that ends with SIGTERM. The
 file has the history (see crates/consistency/src/history.rs). The last line of the output counts outcomes, as JSON.
 
+Besides those there is a client for each member that talks to no other one, whatever the set says of it: one that is
+the primary no longer, and does not know yet, is asked all the same.
+
 A list is the field `list` of a document. Its key is its `_id`. Every two seconds there are new keys, so that lists stay
 short; old ones are read now and then.
 """
@@ -32,6 +35,7 @@ OPTIONS = {
     "retryWrites": True,
     "retryReads": True,
 }
+NOT_WRITABLE_PRIMARY = 10107
 # The unique value that a document has already, so that no other one may have it.
 TAKEN = "taken"
 
@@ -93,7 +97,7 @@ class Client:
         self.lines.append(f"{self.number} {sent} {end} {order} {' '.join(steps)}")
 
     def failed(self, way, error):
-        code = getattr(error, "code", None)
+        code = code_of(error)
         self.counts[f"{way} failed: {type(error).__name__} {code or ''}".rstrip()] += 1
 
     def append(self, way, key, value, send):
@@ -174,6 +178,40 @@ class Client:
         self.read("read secondary", self.secondary_reads, "session" if self.session else "data")
 
 
+class Direct(Client):
+    """A client of one member, which asks it for what only a primary may do."""
+
+    PAUSE_SECONDS = 0.1
+
+    def __init__(self, number, mongo, rate, began, rng, stopped):
+        super().__init__(number, mongo, rate, began, rng, stopped)
+        self.session = None
+        self.operations = [(self.push, 40), (self.push_one, 10), (self.read_linearizable, 50)]
+
+    def append(self, way, key, value, send):
+        """Appends; a member that is no primary has done nothing."""
+        sent = time.monotonic_ns()
+        try:
+            send()
+        except PyMongoError as error:
+            refused = code_of(error) == NOT_WRITABLE_PRIMARY
+            self.note(sent, "-" if refused else "?", "realtime", f"a{key}={value}")
+            self.failed(way, error)
+        else:
+            self.note(sent, time.monotonic_ns(), "realtime", f"a{key}={value}")
+            self.counts[f"direct {way}"] += 1
+
+    def failed(self, way, error):
+        if code_of(error) != NOT_WRITABLE_PRIMARY:
+            super().failed(f"direct {way}", error)
+        time.sleep(self.PAUSE_SECONDS)
+
+
+def code_of(error):
+    """The server's code of an error, if it has one."""
+    return getattr(error, "code", None) or (getattr(error, "details", None) or {}).get("code")
+
+
 def list_of(document):
     return document["list"] if document else []
 
@@ -201,6 +239,12 @@ def main():
         rng = random.Random(options.seed * 1000 + number)
         rate = options.rate / options.threads
         clients.append(Client(number, mongo, rate, options.began, rng, stopped))
+    # The set's clients have the numbers below a thousand.
+    for member, host in enumerate(pymongo.uri_parser.parse_uri(options.uri)["nodelist"]):
+        one = MongoClient(*host, directConnection=True, **{**OPTIONS, "retryWrites": False, "retryReads": False})
+        number = 1000 + options.number * 100 + member
+        rng = random.Random(options.seed * 1000 + number)
+        clients.append(Direct(number, one, options.rate / options.threads, options.began, rng, stopped))
     failures = []
 
     def run(client):

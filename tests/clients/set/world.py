@@ -1,6 +1,6 @@
 """Three servers that are members of a replica set, each in a network namespace of its own, and what happens to them.
 
-Runs as root in namespaces of its own (see set_namespaces in lib.sh): what is made here ends with the process. The
+Runs in namespaces of its own (see set_namespaces in lib.sh): what is made here ends with the process. The
 clients' namespace has a bridge with a link to each member. A cut link loses packets without a sign: the sender has a
 wrong hardware address for the receiver.
 """

@@ -430,7 +430,7 @@ fn a_write_that_meets_the_end_of_leadership_fails_as_a_whole() {
             let reply = client.run(&numbered(command, 1, number, doc! {}));
             assert_eq!(code_of(&reply), 10107, "{} {}", show(command), show(&reply));
             let labels = reply.as_doc().value("errorLabels");
-            assert_eq!(labels, Value::from(array!["RetryableWriteError"]), "{}", show(&reply));
+            assert_eq!(labels, array!["RetryableWriteError"], "{}", show(&reply));
         }
     }
 }
