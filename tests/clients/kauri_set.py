@@ -1,8 +1,9 @@
 """A replica set of three Kauri servers for a test, on free loopback ports.
 
-As a program: kauri_set.py [SERVER FLAG…] -- COMMAND…
+As a program: kauri_set.py [--empty COUNT] [SERVER FLAG…] -- COMMAND…
 runs COMMAND with KAURI_URI (the hosts and the set's name) in its environment, stops the members and returns COMMAND's
-status. It fails if a member did not shut down cleanly.
+status. It fails if a member did not shut down cleanly. With --empty there are so many servers that are no set yet:
+KAURI_URI is the first one, and KAURI_HOSTS has all, separated by commas.
 """
 
 import concurrent.futures
@@ -87,9 +88,16 @@ class ReplicaSet:
 
 def main(arguments):
     split = arguments.index("--")
-    members = ReplicaSet(arguments[:split])
+    flags, command_line = arguments[:split], arguments[split + 1 :]
+    if flags[:1] == ["--empty"]:
+        members = ReplicaSet(flags[2:], int(flags[1]), is_initiated=False)
+        uri = f"{members.servers[0].uri}?directConnection=true"
+    else:
+        members = ReplicaSet(flags)
+        uri = members.uri
     try:
-        status = subprocess.call(arguments[split + 1 :], env={**os.environ, "KAURI_URI": members.uri})
+        environment = {**os.environ, "KAURI_URI": uri, "KAURI_HOSTS": ",".join(members.hosts)}
+        status = subprocess.call(command_line, env=environment)
         members.stop()
         return status
     finally:

@@ -24,6 +24,11 @@ with_server() {
   "$python" "$here/kauri_server.py" "$@"
 }
 
+# with_set [--empty COUNT] [SERVER FLAG…] -- COMMAND…: the same with a replica set of three servers.
+with_set() {
+  "$python" "$here/kauri_set.py" "$@"
+}
+
 # exactly EXPECTED RAN: a suite that lost tests must not pass.
 exactly() {
   [ "$1" = "$2" ] || die "$2 tests ran, not $1"

@@ -41,3 +41,25 @@ class SuiteList:
             lines.append(f"{name} {len(self.tests[name])}")
             lines += [f"  {test}" for test in sorted(self.tests[name])]
         self.path.write_text("\n".join(lines) + "\n")
+
+
+def judge(path, outcomes, printed, update):
+    """Compares outcomes, by file and test, with the list at `path`, to which `update` adds what has passed. The program
+    fails with what was printed if a listed test did not pass, and else tells the count."""
+    listed, passed = SuiteList(path), {}
+    for (name, test), outcome in outcomes.items():
+        if outcome == "passed":
+            passed.setdefault(name, set()).add(test)
+    if update:
+        for name, tests in passed.items():
+            listed.tests.setdefault(name, set()).update(tests)
+        listed.write()
+    missing, new = listed.missing(passed), listed.new(passed)
+    if new:
+        print(f"{len(new)} tests pass that are not listed:", *sorted(new), sep="\n  ")
+    if missing:
+        print(*printed, sep="\n")
+        print(f"{len(missing)} listed tests did not pass:")
+        print(*sorted(f"  {n}::{t}: {outcomes.get((n, t), 'is not there')}" for n, t in missing), sep="\n")
+        sys.exit(1)
+    print(listed.count())

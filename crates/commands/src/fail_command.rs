@@ -121,8 +121,8 @@ pub fn before_numbered(invocation: &mut Invocation<'_>, statements: usize) -> Re
     if !server.fail_points.any_active() {
         return Ok(());
     }
-    // Each of them counts.
-    let fired = (0..statements).filter_map(|_| fire(server, ON_NUMBERED)).last();
+    // Each of them counts, until it fires.
+    let fired = (0..statements).find_map(|_| fire(server, ON_NUMBERED));
     let Some(data) = fired else { return Ok(()) };
     let data = Doc::from_bytes(&data)?;
     invocation.hang_up |= data.get(CLOSES).is_none_or(|closes| closes.value().truthy());

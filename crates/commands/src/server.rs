@@ -40,6 +40,8 @@ pub struct StartInfo {
     pub parsed: DocBuf,
     /// `host:port` as clients may reach it.
     pub host: String,
+    /// `host:port` by which other members of a set reach it, unless a configuration says otherwise.
+    pub member_host: String,
     /// The port of the first TCP listener.
     pub port: u16,
     /// The data directory.

@@ -284,6 +284,7 @@ fn assemble(
             argv: std::env::args().collect(),
             parsed: options.to_doc(),
             host: format!("{}:{port}", machine.hostname),
+            member_host: crate::set::member_host(&bind_ips(options), port, &machine.hostname),
             port,
             dbpath: options.text("storage.dbPath", "/data/db"),
             started_ms: clock.unix_ms(),
@@ -317,17 +318,20 @@ fn assemble(
     }))
 }
 
+/// The addresses to listen at; `*` is all of the machine's.
+fn bind_ips(options: &Options) -> Vec<String> {
+    if options.flag("net.bindIpAll", false) {
+        return vec!["*".to_owned()];
+    }
+    let list = options.text("net.bindIp", "localhost");
+    list.split(',').map(|ip| ip.trim().to_owned()).filter(|ip| !ip.is_empty()).collect()
+}
+
 /// The transports, listening but not accepting yet.
 fn listen(options: &Options) -> Result<Vec<Box<dyn TransportLayer>>> {
     let port = options.number("net.port", 27017) as u16;
-    let bind_ips = if options.flag("net.bindIpAll", false) {
-        vec!["*".to_owned()]
-    } else {
-        let list = options.text("net.bindIp", "localhost");
-        list.split(',').map(|ip| ip.trim().to_owned()).filter(|ip| !ip.is_empty()).collect()
-    };
-    let mut tcp =
-        TcpTransport::new(TcpOptions { bind_ips, port, ipv6: options.flag("net.ipv6", false) });
+    let (bind_ips, ipv6) = (bind_ips(options), options.flag("net.ipv6", false));
+    let mut tcp = TcpTransport::new(TcpOptions { bind_ips, port, ipv6 });
     tcp.setup()?;
     let port = tcp.socket_addresses().first().map_or(port, |address| address.port());
     let mut transports: Vec<Box<dyn TransportLayer>> = vec![Box::new(tcp)];

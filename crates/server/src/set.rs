@@ -48,6 +48,33 @@ pub fn host_probe(port: u16) -> HostProbe {
     })
 }
 
+/// The `host:port` of this server in a configuration that names none: the first address it listens at that others may
+/// reach, the machine's name if it listens at all of them, and else a loopback address, for a set on one machine.
+pub fn member_host(bind_ips: &[String], port: u16, machine: &str) -> String {
+    let mut listens_at_all = false;
+    for ip in bind_ips.iter().filter(|ip| !ip.contains('/')) {
+        let (name, is_all) = (ip.trim_matches(['[', ']']), matches!(ip.as_str(), "*" | "::"));
+        let mut addresses = (name, port).to_socket_addrs().into_iter().flatten();
+        if is_all || addresses.clone().any(|address| address.ip().is_unspecified()) {
+            listens_at_all = true;
+        } else if addresses.any(|address| !address.ip().is_loopback()) {
+            return host_and_port(name, port);
+        }
+    }
+    match bind_ips.iter().find(|ip| !ip.contains('/')) {
+        _ if listens_at_all => format!("{machine}:{port}"),
+        Some(ip) => host_and_port(ip.trim_matches(['[', ']']), port),
+        None => format!("localhost:{port}"),
+    }
+}
+
+fn host_and_port(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
 /// To be called at the end of a worker's tick: tells the member of new commits.
 pub fn commit_watch(
     member: Arc<Member>,
@@ -201,5 +228,27 @@ mod tests {
         assert!(!is_self("localhost:27018"));
         // A block of addresses that no machine has.
         assert!(!is_self("192.0.2.1:27017"));
+    }
+
+    #[test]
+    fn a_member_is_known_by_an_address_that_others_reach() {
+        let host = |list: &str| {
+            let ips: Vec<String> = list.split(',').map(str::to_owned).collect();
+            member_host(&ips, 5, "machine")
+        };
+        for (bound, expected) in [
+            ("localhost", "localhost:5"),
+            ("127.0.0.1", "127.0.0.1:5"),
+            ("127.0.0.1,192.0.2.7", "192.0.2.7:5"),
+            ("/tmp/a.sock,127.0.0.1", "127.0.0.1:5"),
+            ("::1", "[::1]:5"),
+            ("2001:db8::1", "[2001:db8::1]:5"),
+            ("*", "machine:5"),
+            ("0.0.0.0", "machine:5"),
+            ("127.0.0.1,::", "machine:5"),
+            ("0.0.0.0,192.0.2.7", "192.0.2.7:5"),
+        ] {
+            assert_eq!(host(bound), expected, "{bound}");
+        }
     }
 }

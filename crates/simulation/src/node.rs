@@ -166,6 +166,7 @@ fn assemble(engine: Arc<dyn StorageEngine>, dice: &Dice) -> Result<Server> {
             argv: vec!["kauri".to_owned()],
             parsed: DocBuf::new(),
             host: "simulated:27017".to_owned(),
+            member_host: "simulated:27017".to_owned(),
             port: 27017,
             dbpath: String::new(),
             started_ms: clock.unix_ms(),

@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 from kauri_set import ReplicaSet
-from suite_list import SuiteList
+from suite_list import judge
 
 LIST = pathlib.Path(__file__).with_name("suite-replica-set.txt")
 # Where the driver looks for specification tests, and where pymongo has them.
@@ -69,7 +69,7 @@ def unpack(installed, directory):
 
 
 def run_group(installed, directory, program, tests):
-    """The names of the tests that passed, and what the program printed."""
+    """The program, the outcomes of its tests, and what it printed."""
     members = ReplicaSet(["--setParameter", "enableTestCommands=1"])
     try:
         done = subprocess.run(
@@ -91,29 +91,16 @@ def run_group(installed, directory, program, tests):
 
 
 def main(installed, update):
-    listed = SuiteList(LIST)
     with tempfile.TemporaryDirectory(prefix="kauri-go-driver-") as directory:
         directory = pathlib.Path(directory)
         unpack(installed, directory)
         with concurrent.futures.ThreadPoolExecutor(len(GROUPS)) as pool:
             runs = list(pool.map(lambda group: run_group(installed, directory, *group), GROUPS))
-    outcomes, passed = {}, {}
+    outcomes = {}
     for program, found, _ in runs:
-        outcomes |= {(program, name): outcome for name, outcome in found.items()}
-        passed.setdefault(program, set()).update(name for name, outcome in found.items() if outcome == "PASS")
-    if update:
-        for program, tests in passed.items():
-            listed.tests.setdefault(program, set()).update(tests)
-        listed.write()
-    missing, new = listed.missing(passed), listed.new(passed)
-    if new:
-        print(f"{len(new)} tests pass that are not listed:", *sorted(new), sep="\n  ")
-    if missing:
-        print(*(printed for _, _, printed in runs), sep="\n")
-        print(f"{len(missing)} listed tests did not pass:")
-        print(*sorted(f"  {p}::{t}: {outcomes.get((p, t), 'is not there')}" for p, t in missing), sep="\n")
-        sys.exit(1)
-    print(listed.count())
+        names = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
+        outcomes |= {(program, name): names[outcome] for name, outcome in found.items()}
+    judge(LIST, outcomes, [printed for _, _, printed in runs], update)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Replays a written session through mongosh and compares its output.
 
-The file holds statements, each on a line that starts with "> ", followed by mongosh's output. Ids, times and the like
+    replay.py MONGOSH [SESSION] [--update]
+
+SESSION is session.txt if it is not given. The file holds statements, each on a line that starts with "> ", followed by mongosh's output. Ids, times and the like
 are replaced by their kind. `--update` rewrites the file from the current output: read the difference before you
 commit it.
 """
@@ -12,8 +14,9 @@ import re
 import subprocess
 import sys
 
-session = pathlib.Path(__file__).with_name("session.txt")
-mongosh, uri = sys.argv[1], os.environ["KAURI_URI"]
+mongosh, *names = [argument for argument in sys.argv[1:] if argument != "--update"]
+session = pathlib.Path(__file__).with_name(names[0] if names else "session.txt")
+uri = os.environ["KAURI_URI"]
 
 VARIABLE = [
     (r"ObjectId\('[0-9a-f]{24}'\)", "ObjectId('…')"),
@@ -21,6 +24,7 @@ VARIABLE = [
     (r"UUID\('[^']*'\)", "UUID('…')"),
     (r"Timestamp\(\{ t: \d+, i: \d+ \}\)", "Timestamp(…)"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:…"),
+    (r"((?:\bt|term|Term): Long\()'\d+'", r"\1…"),
     # A server that listens for RDMA as well.
     (r"127\.0\.0\.1,10\.0\.2\.15", "127.0.0.1"),
     # What a server sees of a proxy.
@@ -42,7 +46,7 @@ ran = subprocess.run(
     env={**os.environ, "HOME": os.environ["KAURI_HOME"], "NO_COLOR": "1", "TZ": "UTC"},
 )
 # What is printed before the first statement's answer is the prompt alone.
-answers = re.split(r"^[\w-]+> ", ran.stdout, flags=re.M)[1:]
+answers = re.split(r"^(?:\w+ \[direct: \w+\] )?[\w-]+> ", ran.stdout, flags=re.M)[1:]
 got = ""
 for statement, answer in zip(statements, answers):
     for pattern, replacement in VARIABLE:

@@ -79,12 +79,13 @@ pub async fn wait_for_set(
     commit: Option<CommitSeq>,
 ) -> Result<()> {
     let concern = invocation.write_concern.clone();
-    let tickets = awaited_of_set(invocation.server, member, &concern, commit)?;
+    let tickets = awaited_of_set(invocation.server, member, &concern, commit)
+        .map_err(|error| of_concern(error, &concern, false))?;
     if tickets.iter().any(Option::is_some) {
         invocation.worker.want_tick_end();
         let work = within(invocation.worker, &concern, async {
             for ticket in tickets.into_iter().flatten() {
-                ticket.await?;
+                ticket.await.map_err(|error| of_concern(error, &concern, false))?;
             }
             Ok(())
         });
@@ -114,15 +115,22 @@ pub async fn within(
 }
 
 fn timed_out(concern: &WriteConcern) -> Error {
+    let error = Error::new(ErrorCode::WriteConcernTimeout, "waiting for replication timed out");
+    of_concern(error, concern, true)
+}
+
+/// The error with the concern that was not satisfied.
+fn of_concern(error: Error, concern: &WriteConcern, is_late: bool) -> Error {
     let extra = DocBuf::build(|out| {
         let mut info = out.document("errInfo");
-        info.put("wtimeout", true);
+        if is_late {
+            info.put("wtimeout", true);
+        }
         let mut written = info.document("writeConcern");
         concern.write(&mut written);
         written.put("provenance", if concern.has_w { "clientSupplied" } else { "implicitDefault" });
     });
-    Error::new(ErrorCode::WriteConcernTimeout, "waiting for replication timed out")
-        .with_extra(extra.into_vec())
+    error.with_extra(extra.into_vec())
 }
 
 /// Writes the error of a write that was not waited for to the end: it is done, and not acknowledged.

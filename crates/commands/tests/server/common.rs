@@ -231,6 +231,7 @@ fn start_info(memory: u64) -> StartInfo {
         argv: vec!["kauri".to_owned()],
         parsed: DocBuf::new(),
         host: "test:1".to_owned(),
+        member_host: "test:1".to_owned(),
         port: 1,
         dbpath: String::new(),
         started_ms: START_MS,

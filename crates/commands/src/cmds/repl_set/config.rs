@@ -45,8 +45,9 @@ fn initiate<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             None => {
                 let why = "no configuration specified. Using a default configuration for the set";
                 invocation.reply.put("info2", why);
-                invocation.reply.put("me", &server.start.host);
-                let mut config = SetConfig::alone(member.set_name(), &server.start.host, set_id);
+                let me = &server.start.member_host;
+                invocation.reply.put("me", me);
+                let mut config = SetConfig::alone(member.set_name(), me, set_id);
                 config.term = 1;
                 config
             }
@@ -101,7 +102,7 @@ fn check_name(member: &Member, config: &SetConfig, what: &str) -> Result<()> {
 
 /// Fails unless exactly one host is this server, which can lead if it has to.
 fn check_self(server: &Server, config: &SetConfig, leads: bool) -> Result<()> {
-    let own = server.start.host.as_str();
+    let own = server.start.member_host.as_str();
     let me = config.find_self(|host| host == own || (server.is_self)(host))?;
     match config.members.get(me) {
         Some(me) if leads && (me.is_arbiter || me.priority == 0.0) => bail!(

@@ -107,7 +107,7 @@ fn arbiters_make_one_member_the_default() {
 fn what_the_set_cannot_meet_is_an_error_of_the_concern() {
     let rig = Rig::acknowledging(3);
     rig.member.publish(view_of(MemberState::Primary, tagged()));
-    for (at, (concern, code)) in [
+    for (nth, (concern, code)) in [
         (doc! { "w" => 3 }, 0),
         (doc! { "w" => 4 }, 100),
         (doc! { "w" => "none" }, 79),
@@ -118,7 +118,7 @@ fn what_the_set_cannot_meet_is_an_error_of_the_concern() {
     .into_iter()
     .enumerate()
     {
-        rig.client.send(&insert(at as i32 + 10, &concern));
+        rig.client.send(&insert(nth as i32 + 10, &concern));
         rig.acknowledge_all();
         let mut reply = rig.client.receive_within(Duration::from_millis(1));
         while reply.is_none() {
@@ -126,7 +126,13 @@ fn what_the_set_cannot_meet_is_an_error_of_the_concern() {
             reply = rig.client.receive_within(Duration::from_millis(1));
         }
         let reply = reply.expect("a reply");
-        assert_eq!((concern_error(&reply).0, number(&reply, "n")), (code, 1), "{concern:?}");
+        let (found, error) = concern_error(&reply);
+        assert_eq!((found, number(&reply, "n")), (code, 1), "{concern:?}");
+        if code != 0 {
+            let shown = at(&at(&error, "errInfo"), "writeConcern");
+            assert_eq!(shown.as_doc().value("w"), concern.as_doc().value("w"));
+            assert_eq!(text(&shown, "provenance"), "clientSupplied");
+        }
     }
     assert_eq!(rig.client.fails(insert(50, &doc! { "w" => 51 })), 9);
 }
