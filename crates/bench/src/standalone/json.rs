@@ -10,7 +10,7 @@
 //! | `clients` | as `sizes`, with `clients`, `threads` (of each), then `notMeasured` or `rounds`, `requestsPerSecond`, `p50Micros`, `p99Micros`, `meanMicros`, `timesTcpsThroughput`, `serverCpuMicros` |
 //!
 //! Of a replica set (`replicaSet` is true) rows of Gets and models have `secondaryP50Micros`, `secondarySeconds` and
-//! `allMembersRequestsPerSecond`, too.
+//! `allMembersRequestsPerSecond`, too, and no stages: a member's other sessions are in its sums.
 //!
 //! Latencies and rates are medians of the rounds; stages and processor time are those of all rounds together.
 
@@ -63,7 +63,7 @@ fn size_row(out: &mut DocWriter<'_>, report: &Report, row: &SizeRow) {
     put(out, "clientCpuMicros", row.client_cpu_us());
     put(out, "serverCpuPercent", row.share_percent(row.server_cpu_us()));
     put(out, "clientCpuPercent", row.share_percent(row.client_cpu_us()));
-    let Some(window) = row.window() else { return };
+    let Some(window) = row.window().filter(|_| !report.has_set) else { return };
     {
         let mut stages = out.document("stagesMicros");
         let figures = STAGES.iter().zip(window.stages.a_request_us());

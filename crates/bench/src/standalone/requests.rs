@@ -119,7 +119,15 @@ pub fn read_from(connection: &Connection, find: DocBuf) -> DocBuf {
 pub fn catch_up(primary: &Uri, secondary: &Uri) -> Result<(), ClientError> {
     let now = Connection::open(primary)?.command(DATABASE, &doc! { "ping" => 1 })?;
     let concern = doc! { "afterClusterTime" => now.as_doc().value("operationTime").into_owned() };
-    let find = doc! { "find" => KEPT, "limit" => 1, "readConcern" => concern };
+    let find = DocBuf::build(|out| {
+        out.put("find", KEPT);
+        out.put("limit", 1);
+        out.put("readConcern", concern);
+        // Without it a time that the secondary has not heard of is refused.
+        if let Some(time) = now.as_doc().get("$clusterTime") {
+            out.put_elem(time);
+        }
+    });
     let mut connection = Connection::open(secondary)?;
     let find = read_from(&connection, find);
     connection.command(DATABASE, &find).map(drop)

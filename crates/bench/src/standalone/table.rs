@@ -151,11 +151,12 @@ pub fn latency(report: &Report) -> Table {
     Table { head, left: CASE.len(), rows }
 }
 
-/// The server's stages by size.
+/// The server's stages by size. A member of a set has other sessions, too, whose stages are in its sums.
 pub fn stages(report: &Report) -> Table {
     let titles = STAGES.map(|(_, _, title)| title);
     let head = [&["stages"], &CASE[..], &titles, &["sum", "cycle us", "off %", "adds up"]];
-    let rows = report.sizes.iter().map(|row| stage_line(report, row)).collect();
+    let sizes = report.sizes.iter().filter(|_| !report.has_set);
+    let rows = sizes.map(|row| stage_line(report, row)).collect();
     Table { head: head.concat(), left: CASE.len() + 1, rows }
 }
 

@@ -265,3 +265,43 @@ fn sizes_are_said_in_their_units() {
     let texts = [1000, 1024, 255 << 10, 1 << 20, 528 << 20].map(size_text);
     assert_eq!(texts, ["1000 B", "1 KB", "255 KB", "1 MB", "528 MB"]);
 }
+
+#[test]
+fn a_sets_report_has_reads_of_secondaries_and_no_stages() {
+    let mut report = report();
+    let without = (table::text(&report), json::document(&report));
+    assert!(!without.0.contains("secondary") && without.0.contains("adds up"));
+    assert!(without.1.as_doc().get("replicaSet").is_none());
+    report.has_set = true;
+    for row in &mut report.sizes {
+        let is_get = row.case.operation == Operation::Get;
+        let rounds = row.rounds.iter_mut().flatten().filter(|_| is_get);
+        rounds.for_each(|round| round.secondary = Some(latency(70)));
+    }
+    for round in report.models.iter_mut().flat_map(|row| row.rounds.iter_mut().flatten()) {
+        round.secondary = Some(Duration::from_millis(250));
+    }
+    for round in report.clients.iter_mut().flat_map(|row| row.rounds.iter_mut().flatten()) {
+        round.spread_per_s = Some(round.per_s * 3.0);
+    }
+    let text = table::text(&report);
+    assert!(!text.contains("adds up"), "{text}");
+    let lines = |words: &str| text.lines().filter(|line| line.contains(words)).collect::<Vec<_>>();
+    assert!(lines("secondary p50 us").len() == 1 && lines("secondary seconds").len() == 1);
+    assert!(lines("times the primary's").len() == 1);
+    for line in lines(" get ").iter().filter(|line| !line.starts_with("clients")) {
+        let last: f64 = line.split_whitespace().last().unwrap_or("-").parse().unwrap_or(0.0);
+        assert!(line.contains("not measured") || (last - 70.0).abs() < 5.0, "{line}");
+    }
+    for line in lines("model ").iter().filter(|line| line.starts_with("model ")) {
+        assert!(line.ends_with("0.2500") || line.contains("not measured"), "{line}");
+    }
+    for line in lines("clients ").iter().skip(1) {
+        assert!(line.ends_with("3.00") || line.contains("not measured"), "{line}");
+    }
+    let json = json::text(&report);
+    for name in ["replicaSet", "secondaryP50Micros", "secondarySeconds", "allMembersRequests"] {
+        assert!(json.contains(name), "{name}");
+    }
+    assert!(!json.contains("stagesMicros"), "{json}");
+}

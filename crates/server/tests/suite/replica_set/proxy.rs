@@ -24,7 +24,7 @@ impl Proxy {
     }
 
     fn uri(&self, options: &str) -> Uri {
-        let fixed = "sharedMemory=off&rdma=off&socketTimeoutMS=60000";
+        let fixed = "sharedMemory=off&rdma=off&socketTimeoutMS=60000&connectTimeoutMS=60000";
         format!("mongodb://127.0.0.1:{}/?{fixed}&{options}", self.port).parse().unwrap()
     }
 
@@ -143,9 +143,16 @@ fn a_driver_sees_a_set_of_one_whose_primary_is_the_proxy() {
             other => panic!("{other:?}"),
         }
     };
-    let before = seen(&hello(&mut driver));
+    let first = hello(&mut driver);
+    let before = seen(&first);
+    // What a driver's monitor asks: it waits for a change.
+    let mut monitor = proxy.driver();
+    let version = first.as_doc().get("topologyVersion").unwrap().as_doc().unwrap().to_buf();
+    let change = doc! { "hello" => 1, "topologyVersion" => version, "maxAwaitTimeMS" => 50_000 };
+    monitor.send("admin", &change).unwrap();
     set.step_down();
     // Never a secondary, and the next election is a later one.
+    seen(&monitor.receive().unwrap().checked().unwrap());
     let after = seen(&hello(&mut driver));
     eventually("the next election", || seen(&hello(&mut driver)) > before);
     assert!(after >= before);
