@@ -50,7 +50,8 @@ impl StateFile {
 
     /// What it has; `None` before the member is part of a set.
     pub fn read(&self) -> Result<Option<Stored>> {
-        let bytes = self.directory.read_file(&self.name).map_err(|error| failed(&error.to_string()))?;
+        let bytes =
+            self.directory.read_file(&self.name).map_err(|error| failed(&error.to_string()))?;
         let Some(bytes) = bytes else { return Ok(None) };
         let doc = Doc::from_bytes(&bytes).map_err(|error| failed(error.message()))?;
         read(doc).map(Some).ok_or_else(|| failed("it has not the expected fields"))

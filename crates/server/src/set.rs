@@ -115,7 +115,8 @@ pub fn finish_initial_sync(options: &Options) -> Result<()> {
         return Ok(());
     }
     let failed = |error: kauri_medium::Error| {
-        let text = format!("the copied files of the initial sync cannot take their places: {error}");
+        let text =
+            format!("the copied files of the initial sync cannot take their places: {error}");
         Error::new(ErrorCode::OperationFailed, text)
     };
     let directory = directory(options)?;

@@ -40,7 +40,8 @@ impl Driver {
 
     fn tell_of_failed_copy(&self, error: &Error) {
         let attr = Attr::new().str("error", error.message());
-        let message = "Initial sync attempt failed. It begins again when the primary invites this member";
+        let message =
+            "Initial sync attempt failed. It begins again when the primary invites this member";
         log::warning("INITSYNC", 21_200, "member", message, attr);
     }
 
@@ -88,7 +89,7 @@ impl Driver {
         if now_ns.saturating_sub(joining.told_ns) >= TOLD_NS && progress.bytes > 0 {
             joining.told_ns = now_ns;
             let attr = Attr::new().num("bytes", progress.bytes).num("copied", progress.copied);
-            log::info("INITSYNC", 6_400_012, "member", "Initial sync: copying", attr);
+            log::info("INITSYNC", 6_400_017, "member", "Initial sync: copying", attr);
         }
         self.parts.member.set_sync_progress(Some(progress));
         let asked = joining.receiver.ask(now_ns);

@@ -35,7 +35,10 @@ impl Driver {
         if let Some(checkpoint) = self.checkpoint.take() {
             return self.purge_behind(checkpoint);
         }
-        let (Some(index), Ok(log)) = (self.purgeable(self.parts.log_bytes / STEP), self.log()) else { return };
+        let (Some(index), Ok(log)) = (self.purgeable(self.parts.log_bytes / STEP), self.log())
+        else {
+            return;
+        };
         if index > log.frames().purged.index {
             let Parts { engine, clock, member, .. } = &self.parts;
             let times = (self.now_ms(), clock.unix_ms());

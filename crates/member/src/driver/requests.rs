@@ -128,7 +128,10 @@ impl Driver {
             return refused(ErrorCode::NodeNotElectable, message);
         }
         let Some(consensus) = &self.consensus else {
-            return refused(ErrorCode::NotYetInitialized, "the member takes no part in the set now");
+            return refused(
+                ErrorCode::NotYetInitialized,
+                "the member takes no part in the set now",
+            );
         };
         let mut stored = consensus.log().stored().clone();
         let last = kauri_replication::Log::last(consensus.log());

@@ -87,7 +87,10 @@ impl CopyMessage {
                         of.put("log", file.is_log);
                         let numbers = file.parts.iter().flat_map(|part| [part.offset, part.bytes]);
                         let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
-                        of.put("parts", Value::Binary { subtype: 0, bytes: bytes.as_slice().into() });
+                        of.put(
+                            "parts",
+                            Value::Binary { subtype: 0, bytes: bytes.as_slice().into() },
+                        );
                     }
                 }
                 Content::Read(piece) => {
@@ -97,7 +100,10 @@ impl CopyMessage {
                 Content::Data(piece, bytes) => {
                     out.put("data", piece.copy as i64);
                     put_piece(out, piece);
-                    out.put("content", Value::Binary { subtype: 0, bytes: bytes.as_slice().into() });
+                    out.put(
+                        "content",
+                        Value::Binary { subtype: 0, bytes: bytes.as_slice().into() },
+                    );
                 }
                 Content::Gone(copy) => out.put("gone", *copy as i64),
                 Content::End(copy) => out.put("end", *copy as i64),
@@ -115,7 +121,9 @@ impl CopyMessage {
             "begun" => begun(copy()?, doc)?,
             "read" => Content::Read(piece(copy()?, doc)?),
             "data" => {
-                let Value::Binary { bytes, .. } = doc.value("content") else { return Err(Malformed) };
+                let Value::Binary { bytes, .. } = doc.value("content") else {
+                    return Err(Malformed);
+                };
                 let piece = piece(copy()?, doc)?;
                 let is_whole = bytes.len() as u64 == piece.bytes;
                 Content::Data(piece, Some(bytes.to_vec()).filter(|_| is_whole).ok_or(Malformed)?)

@@ -34,10 +34,7 @@ pub fn is_complete(directory: &dyn Directory) -> Result<bool> {
 
 /// Ends an initial sync whose files are complete, and answers whether there was one. `install` gives the engine's files
 /// their places: it is told what their names begin with, and may be called again after a crash. The engine is not open.
-pub fn finish(
-    directory: &dyn Directory,
-    install: impl FnOnce(&str) -> Result<()>,
-) -> Result<bool> {
+pub fn finish(directory: &dyn Directory, install: impl FnOnce(&str) -> Result<()>) -> Result<bool> {
     if !is_complete(directory)? {
         return Ok(false);
     }

@@ -251,7 +251,10 @@ mod tests {
     #[test]
     fn a_copy_is_described_read_and_kept_until_its_member_follows() {
         let mut source = Source::default();
-        assert_eq!((begin(&mut source, 2, 77), begin(&mut source, 2, 78)), (Begun::Make, Begun::Wait));
+        assert_eq!(
+            (begin(&mut source, 2, 77), begin(&mut source, 2, 78)),
+            (Begun::Make, Begun::Wait)
+        );
         assert_eq!(source.keeps(), Some(3), "what the copy will have is not known");
         assert_eq!(source.made(2, 78, Box::new(Fixed)), None);
         let said = source.made(2, 77, Box::new(Fixed)).expect("it is wanted");
@@ -265,7 +268,8 @@ mod tests {
         let (small, large) = (piece(0, 1, 2), piece(1, 50, 5));
         assert_eq!(read(small), Some(Content::Data(small, b"bc".to_vec())));
         assert_eq!(read(large), Some(Content::Data(large, vec![50; 5])));
-        for piece in [piece(0, 1, 3), piece(1, 98, 3), piece(2, 0, 1), Piece { copy: 76, ..small }] {
+        for piece in [piece(0, 1, 3), piece(1, 98, 3), piece(2, 0, 1), Piece { copy: 76, ..small }]
+        {
             assert_eq!(read(piece), None);
         }
         source.end(2, 77, 0);

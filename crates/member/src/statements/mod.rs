@@ -294,8 +294,7 @@ mod tests {
         }
         let (contents, newest) = statements.snapshot((2_000, 1_000_000), || 44);
         assert_eq!(newest, 44);
-        let directory =
-            kauri_emulator::Emulator::new(kauri_emulator::EmulatorConfig::default());
+        let directory = kauri_emulator::Emulator::new(kauri_emulator::EmulatorConfig::default());
         checkpoint::write(&directory, contents).unwrap();
         let (read, mut times) = (Statements::default(), Vec::new());
         let learn = |when_ms, unit: &[u8]| {

@@ -188,7 +188,8 @@ impl World {
     fn of(seed: u64, members: u64) -> World {
         let dice = Dice::new(seed);
         let network = Arc::new(Mutex::new(Network::new(dice.bits())));
-        let log_bytes = dice.pick(&[1 << 16, 1 << 18, 1 << 20, 1 << 40]).copied().unwrap_or(1 << 18);
+        let log_bytes =
+            dice.pick(&[1 << 16, 1 << 18, 1 << 20, 1 << 40]).copied().unwrap_or(1 << 18);
         let wire = Wire { network, lives: Arc::default(), log_bytes };
         let nodes = (1..=members).map(|number| {
             let disk = Emulator::new(draw_disk(&dice));
@@ -564,8 +565,7 @@ impl World {
             let follows = range(process).last.index + 8 >= last;
             follows && matches!(state, MemberState::Primary | MemberState::Secondary)
         };
-        self.nodes.len() >= 3
-            && others.all(|(_, node)| node.process.as_ref().is_some_and(is_whole))
+        self.nodes.len() >= 3 && others.all(|(_, node)| node.process.as_ref().is_some_and(is_whole))
     }
 
     /// A member's disk is emptied.

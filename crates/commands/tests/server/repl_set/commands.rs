@@ -233,6 +233,7 @@ fn the_status_tells_the_set_as_this_member_sees_it() {
         durable: place(19),
         applied: place(20),
         committed: place(18),
+        ..Progress::default()
     });
     let answers = PeerStatus {
         member: 1,
