@@ -131,6 +131,10 @@ impl Drop for Set {
         }
         self.members.clear();
         let _ = std::fs::remove_dir_all(&self.place);
+        // A server that is killed leaves its socket, where another test may want one.
+        for port in &self.ports {
+            let _ = std::fs::remove_file(format!("/tmp/mongodb-{port}.sock"));
+        }
     }
 }
 
