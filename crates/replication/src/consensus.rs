@@ -246,6 +246,8 @@ impl<L: Log> Consensus<L> {
     pub fn step(&mut self, envelope: Envelope) -> Result<(), Refused> {
         let checked = self.check(&envelope);
         if checked == Err(Refused::Stale) && envelope.from_boot >= self.known_boot(envelope.from) {
+            // Both may have started since; so the report has to be to the sender as it is now.
+            self.note_boot(&envelope);
             self.send_report(envelope.from);
         }
         checked?;
