@@ -558,14 +558,20 @@ impl World {
         };
         let processes = || self.nodes.values().filter_map(|node| node.process.as_ref());
         let last = processes().map(|process| range(process).last.index).max().unwrap_or_default();
-        let mut others = self.nodes.iter().filter(|(other, _)| **other != number);
+        let others = self.nodes.iter().filter(|(other, _)| **other != number);
         let is_whole = |process: &Process| {
             let state = process.member.view().state;
             // One that was cut off for long is as good as none, and may not know that.
             let follows = range(process).last.index + 8 >= last;
             follows && matches!(state, MemberState::Primary | MemberState::Secondary)
         };
-        self.nodes.len() >= 3 && others.all(|(_, node)| node.process.as_ref().is_some_and(is_whole))
+        let whole = others.filter(|(_, node)| node.process.as_ref().is_some_and(is_whole)).count();
+        let process = self.nodes[&number].process.as_ref();
+        let is_stale = process.is_some_and(|process| process.member.view().is_too_stale);
+        // One that is as good as lost already needs a majority without it.
+        let others = self.nodes.len() - 1;
+        let needed = if is_stale { (others / 2 + 1).min(others) } else { others };
+        others >= 2 && whole >= needed
     }
 
     /// A member's disk is emptied.
