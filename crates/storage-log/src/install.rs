@@ -3,19 +3,18 @@
 use crate::format::{LOG_FILE, MARK_FILE, META_FILE, STAGING_FILE};
 use kauri_medium::{Directory, Error, Result};
 
-const SITE: kauri_medium::Site = "install.copy";
-
 /// Files of a [`kauri_storage::LogCopy`] were written with this before their names, and are durable: they become the
 /// engine's own, which are gone. The engine is not open. What a crash has interrupted is to be called again; so the
 /// caller keeps a sign that it is not done.
 pub fn install_copy(directory: &dyn Directory, prefix: &str) -> Result<()> {
     for name in [LOG_FILE, META_FILE] {
-        let found = directory.rename_file(&format!("{prefix}{name}"), name, SITE);
+        let copied = format!("{prefix}{name}");
+        let found = directory.rename_file(&copied, name, "install.copy");
         // It was renamed before.
         found.or_else(ignore_missing)?;
     }
     for name in [STAGING_FILE, MARK_FILE] {
-        directory.remove_file(name, SITE).or_else(ignore_missing)?;
+        directory.remove_file(name, "install.copy").or_else(ignore_missing)?;
     }
     Ok(())
 }

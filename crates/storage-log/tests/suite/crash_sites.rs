@@ -3,6 +3,7 @@
 
 use crate::crash_target::{SEGMENT, Target, of_headers};
 use crate::followers::{crashes, gates};
+use crate::log_copy;
 use kauri_bson::{DocBuf, Value};
 use kauri_conformance::inspect::Reader;
 use kauri_conformance::table::{Table, doc};
@@ -483,7 +484,8 @@ fn is_label(text: &str) -> bool {
 
 /// The campaign that detects a site which other campaigns reach without detecting it. The table only saves
 /// their time.
-const LIKELY: [(&str, &str); 30] = [
+const LIKELY: [(&str, &str); 31] = [
+    ("install.copy/directory", "installed"),
     ("clean.told.drain", "moved"),
     ("truncate.drain", "followers"),
     ("truncate.meta/directory", "followers"),
@@ -559,6 +561,7 @@ fn disabling_any_safeguard_fails_a_test() {
         marks("marks, asked for", asked),
         Campaign { name: "followers", run: Box::new(crashes::sites) },
         Campaign { name: "moved", run: Box::new(gates::sites) },
+        Campaign { name: "installed", run: Box::new(log_copy::sites) },
     ];
     let sites = missed_by(&campaigns, &LIKELY);
     for label in labels_in_source() {

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Calls that make bytes durable, or pass this on.
-const DURABLE: [&str; 11] = [
+const DURABLE: [&str; 12] = [
     ".drain",
     ".persist",
     ".fence",
     ".replace_file",
     ".remove_file",
+    ".rename_file",
     ".create_log",
     ".store_pending",
     ".sync_all",

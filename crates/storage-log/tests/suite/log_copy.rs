@@ -11,6 +11,7 @@ use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::Directory;
 use kauri_storage::{LogCopy, StorageEngine, StorageError};
 use kauri_storage_log::{install_copy, verify};
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,32 +51,46 @@ fn write_to(directory: &Emulator, prefix: &str, copy: &dyn LogCopy, between: &mu
 
 #[test]
 fn a_copy_takes_the_place_of_an_engine_whenever_the_power_is_lost() {
-    for config in configs() {
-        let source = Fixture::on(Emulator::new(config), bounded(40));
-        for u in 0..20 {
-            source.table.insert(&doc(0, u, &kilobyte(u as u64)));
-        }
-        let copy = source.engine.copy_log().expect("a copy");
-        let own = Fixture::on(Emulator::new(config), bounded(40));
-        own.table.insert(&doc(7, 7, "is replaced"));
-        own.engine.sync().expect("sync");
-        let Fixture { emulator: directory, engine, table, .. } = own;
-        drop((engine, table));
-        write_to(&directory, "sync.", &*copy, &mut || {});
-        let begun = directory.events();
-        install_copy(&directory, "sync.").expect("installing");
-        let end = directory.events();
-        assert!(end - begun >= 8);
-        for at in begun..=end {
-            let image = directory.crash_seeded(at, at as u64);
-            install_copy(&image, "sync.").expect("once more");
-            let left = image.list().expect("names");
-            assert!(left.iter().all(|name| !name.starts_with("sync.")), "{left:?}");
-            let opened = Fixture::on_existing(image, bounded(40));
-            assert_eq!(opened.contents(), source.contents());
-            opened.table.check();
-        }
+    configs().into_iter().for_each(|config| drop(install(config, None)));
+}
+
+/// The sites that an installation comes by; without the safeguards of one of them.
+pub fn sites(without: Option<&str>) -> BTreeMap<String, u64> {
+    let seen = install(EmulatorConfig::default(), without).faults().sites_seen();
+    seen.into_iter().filter(|(site, _)| site.starts_with("install.")).collect()
+}
+
+fn install(config: EmulatorConfig, without: Option<&str>) -> Emulator {
+    let source = Fixture::on(Emulator::new(config), bounded(40));
+    for u in 0..20 {
+        source.table.insert(&doc(0, u, &kilobyte(u as u64)));
     }
+    let copy = source.engine.copy_log().expect("a copy");
+    let own = Fixture::on(Emulator::new(config), bounded(40));
+    own.table.insert(&doc(7, 7, "is replaced"));
+    own.engine.sync().expect("sync");
+    let Fixture { emulator: directory, engine, table, .. } = own;
+    drop((engine, table));
+    write_to(&directory, "sync.", &*copy, &mut || {});
+    let begun = directory.events();
+    without.into_iter().for_each(|site| directory.faults().disable(site));
+    install_copy(&directory, "sync.").expect("installing");
+    let end = directory.events();
+    let check = |image: Emulator| {
+        let left = image.list().expect("names");
+        assert!(left.iter().all(|name| !name.starts_with("sync.")), "{left:?}");
+        let opened = Fixture::on_existing(image, bounded(40));
+        assert_eq!(opened.contents(), source.contents());
+        opened.table.check();
+    };
+    // Once it has returned nothing of it is undone.
+    (0..20).for_each(|seed| check(directory.crash_seeded(end, seed)));
+    for at in begun..=end {
+        let image = directory.crash_seeded(at, at as u64);
+        install_copy(&image, "sync.").expect("once more");
+        check(image);
+    }
+    directory
 }
 
 #[test]
