@@ -141,10 +141,9 @@ def check_contents(members):
         eventually(f"member {number}: documents are missing", lacks)
 
 
-def main():
+def check(members):
+    # The client goes before the members, which it would wait for.
     with contextlib.ExitStack() as stack:
-        members = Set(FLAGS, SIZE)
-        stack.callback(members.remove)
         proxy = Proxy(members.uri)
         stack.callback(proxy.stop)
         client = pymongo.MongoClient(proxy.uri(), serverSelectionTimeoutMS=HANGING_SECONDS * 1000)
@@ -155,7 +154,15 @@ def main():
         with_rdma(members, collection)
         without_rdma(members, collection)
         check_contents(members)
+
+
+def main():
+    members = Set(FLAGS, SIZE)
+    try:
+        check(members)
         members.stop()
+    finally:
+        members.remove()
 
 
 if __name__ == "__main__":
