@@ -1,11 +1,13 @@
 """A set of four over RDMA: three members with data and an arbiter. A client writes through the proxy, with w: majority.
 
-While there is RDMA, each request to a member is a frame: the other members' messages and the client's requests. Then the
-link below RDMA goes down, while TCP between processes of this host goes on: the set keeps its primary and its term, the
-client goes on without an error, and no request is a frame any more.
+While there is RDMA, each request to a member is a frame: the other members' messages and the client's requests. A
+member of which nothing was heard for a while is reached over TCP. Then the link below RDMA goes down, while TCP between
+processes of this host goes on: the set keeps its primary and its term, the client goes on without an error, and no
+request is a frame any more.
 """
 
 import contextlib
+import signal
 import subprocess
 import sys
 import time
@@ -16,15 +18,18 @@ from kauri_proxy import Proxy
 from kauri_server import RDMA_ADDRESS, command
 from kauri_set import NAME, ReplicaSet, until
 
-WRITES = 100
+WRITES = 50
 # The last member is the arbiter.
 SIZE = 4
 DEVICE = "eth0"
+# More than half of the time without a primary until an election: members end links over RDMA after that.
+SILENCE_SECONDS = 4
 # Only what hangs reaches this.
 HANGING_SECONDS = 120
 FLAGS = ["--cacheSizeGB", "0.1", "--rdmaPoolMB", "8", "--segmentSizeMB", "8", "--workers", "2"]
 # A request to change the transport, and the questions that precede it or are asked over TCP.
 NO_FRAMES = ("hello", "isMaster", "kauriUpgrade")
+COMMANDS = ("insert", "replSetMessage", *NO_FRAMES)
 
 
 class Set(ReplicaSet):
@@ -59,15 +64,18 @@ class Counters:
 
     def __init__(self, server):
         self.port = server.port
+        self.restart()
+
+    def restart(self):
         self.looks = 0
         self.before = self.look()
 
     def look(self):
         status = command(self.port, {"serverStatus": 1, "$db": "admin"})
         self.looks += 1
-        commands = {name: of["total"] for name, of in status["metrics"]["commands"].items() if name != "<UNKNOWN>"}
+        commands = {name: status["metrics"]["commands"][name]["total"] for name in COMMANDS}
         frames = {name: status["rdma"][name] for name in ("framesIn", "offered", "refused", "failed")}
-        return {"requests": status["network"]["numRequests"], **commands, **frames}
+        return {**commands, "requests": status["network"]["numRequests"], **frames}
 
     def spent(self):
         """What came since, without the looks."""
@@ -113,10 +121,38 @@ def with_rdma(members, collection):
               f"{spent['replSetMessage']} of them members'", flush=True)
 
 
-def without_rdma(members, collection):
-    """The same over TCP, with the same primary in the same term."""
+def frames_still(counters):
+    """What a member has counted, unless it got messages for a while and none was a frame. A frame has it begin anew."""
+    spent = counters.spent()
+    if spent["framesIn"] > 0:
+        counters.restart()
+    return None if spent["framesIn"] == 0 and spent["replSetMessage"] >= 4 * SIZE else spent
+
+
+def after_silence(members):
+    """The arbiter is silent as if its RDMA packets were lost. What it is sent after that goes over TCP."""
     lead = members.lead()
-    frames = [Counters(server) for server in members.servers]
+    host, arbiter = members.hosts[-1], members.servers[-1]
+    arbiter.process.send_signal(signal.SIGSTOP)
+    for server in members.servers[:-1]:
+        eventually("the arbiter is silent", lambda port=server.port: silence_of(host, port) < SILENCE_SECONDS)
+    arbiter.process.send_signal(signal.SIGCONT)
+    counters = Counters(arbiter)
+    eventually("the arbiter gets no frames", lambda: frames_still(counters))
+    assert members.lead() == lead
+    print(f"replica set: after its silence: {counters.spent()['replSetMessage']} messages and no frame", flush=True)
+
+
+def silence_of(host, port):
+    """How long the member at this port has not heard of the one at this host, in seconds."""
+    status = command(port, {"replSetGetStatus": 1, "$db": "admin"})
+    heard = next(m["lastHeartbeatRecv"] for m in status["members"] if m["name"] == host)
+    return (status["date"] - heard).total_seconds()
+
+
+def without_rdma(members, collection):
+    """The link below goes down: all goes over TCP, with the same primary in the same term."""
+    lead = members.lead()
     subprocess.run(["ip", "link", "set", DEVICE, "down"], check=True)
     write(collection, WRITES)
     assert members.lead() == lead
@@ -127,14 +163,12 @@ def without_rdma(members, collection):
         eventually(f"member {number}: messages", lambda of=of: of.spent()["replSetMessage"] < SIZE)
         spent = of.spent()
         assert spent["framesIn"] == 0, spent
-        print(f"replica set: member {number}: no frames for {spent['requests']} requests, "
-              f"{frames[number].spent()['framesIn']} since the link went down", flush=True)
+        print(f"replica set: member {number}: no frames for {spent['requests']} requests without RDMA", flush=True)
     assert members.lead() == lead
 
 
-def check_contents(members):
+def check_contents(members, expected):
     """Waits until each member with data has all documents."""
-    expected = 3 * WRITES + 1
     count = {"count": "c", "$db": "lab", "$readPreference": {"mode": "secondaryPreferred"}}
     for number, server in enumerate(members.servers[:-1]):
         lacks = lambda port=server.port: expected - command(port, count)["n"]
@@ -152,8 +186,9 @@ def check(members):
         # Now all sessions are there.
         collection.insert_one({"_id": -1})
         with_rdma(members, collection)
+        after_silence(members)
         without_rdma(members, collection)
-        check_contents(members)
+        check_contents(members, 3 * WRITES + 1)
 
 
 def main():
