@@ -119,16 +119,17 @@ pub struct Driver {
     frozen_until_ns: u64,
     /// Wants the leader to hand over.
     wants_to_lead: bool,
-    /// The configuration was forced, and is to be told to the others.
-    is_forced: bool,
     /// Voters that have lost their logs, as they say: they are to follow only until they have it again.
     wiped: BTreeSet<u64>,
     /// While this member is in no set: the link with the member that has invited it.
     inviter: Option<Peer>,
     /// The initial sync of this member.
     joining: Option<copying::Joining>,
-    /// Copies for other members.
+    /// Copies for other members, and until when none is begun.
     source: Source,
+    no_copies_until_ns: u64,
+    /// When an initial sync may begin again.
+    next_sync_ns: u64,
     /// A checkpoint that is to be written before frames are purged.
     checkpoint: Option<purging::Checkpoint>,
     /// Messages that come in parts.
@@ -187,11 +188,12 @@ impl Driver {
             elected: None,
             frozen_until_ns: 0,
             wants_to_lead: false,
-            is_forced: false,
             wiped: BTreeSet::new(),
             inviter: None,
             joining: None,
             source: Source::default(),
+            no_copies_until_ns: 0,
+            next_sync_ns: 0,
             checkpoint: None,
             arriving: message::Parts::default(),
             has_told_of_malformed: false,
@@ -255,8 +257,9 @@ impl Driver {
         self.number = stored.number;
         let engine = self.parts.engine.clone();
         let statements = self.parts.member.statements().clone();
-        let seen = stored.seen;
-        let log = EngineLog::open(engine, self.file.clone(), stored, statements)?;
+        let (seen, membership_index) = (stored.seen, stored.state.membership_index);
+        let mut log = EngineLog::open(engine, self.file.clone(), stored, statements)?;
+        let config = newest_config(&mut log, config, (seen, membership_index));
         let applied = self.log()?.applied().index;
         self.applied = log.known(applied);
         self.read_statements(&log)?;
@@ -437,7 +440,9 @@ impl Driver {
         if is_joining && elects {
             return;
         }
-        if envelope.term > consensus.term() {
+        let is_of_set = self.peers.contains_key(&envelope.from)
+            && self.config.as_ref().is_some_and(|config| set_number(config) == envelope.set);
+        if is_of_set && envelope.term > consensus.term() {
             // The log may be cut off, if this member leads no longer.
             self.source.clear();
         }
@@ -534,6 +539,9 @@ impl Driver {
         }
         if let Payload::Config(bytes) = &entry.payload {
             self.take_config(bytes);
+            if let Some(consensus) = &mut self.consensus {
+                consensus.log_for_sync().note_told();
+            }
         }
         if let Some(consensus) = &mut self.consensus {
             consensus.log_for_sync().note_seen(entry.index);
@@ -654,6 +662,29 @@ impl Driver {
             Concern::Members { .. } | Concern::Tagged { .. } => 0,
         });
     }
+}
+
+/// The membership may have been stored before a configuration from earlier entries, which consensus does not give out
+/// again.
+fn newest_config(
+    log: &mut EngineLog,
+    mut config: SetConfig,
+    (seen, membership_index): (u64, u64),
+) -> SetConfig {
+    let first = (seen + 1).max(kauri_replication::Log::first(log));
+    for index in first..=membership_index {
+        let Some(Payload::Config(bytes)) = log.known(index).map(|known| known.entry.payload) else {
+            continue;
+        };
+        if let Ok(doc) = kauri_bson::Doc::from_bytes(&bytes)
+            && let Ok(found) = SetConfig::parse(doc)
+            && (found.term, found.version) > (config.term, config.version)
+        {
+            log.set_config(doc.to_buf());
+            config = found;
+        }
+    }
+    config
 }
 
 struct Told<'h>(&'h dyn Host);

@@ -28,6 +28,9 @@ use std::task::{Context, Poll};
 /// Entries in memory.
 const REMEMBERED_MAX: usize = 16 << 10;
 
+/// Entries that are not in the state file, at most.
+const UNSEEN_MAX: u64 = 50_000;
+
 const DATA_BLANK: u8 = 0;
 const DATA_UNITS: u8 = 1;
 const DATA_MEMBERSHIP: u8 = 2;
@@ -77,6 +80,7 @@ pub struct EngineLog {
     statements: Arc<Statements>,
     /// The state is not in the file as it is.
     is_dirty: bool,
+    seen_in_file: u64,
     /// The last entries.
     known: VecDeque<Known>,
     /// Bodies of entries that consensus may append, by index.
@@ -114,6 +118,7 @@ impl EngineLog {
             stored,
             statements,
             is_dirty: false,
+            seen_in_file: 0,
             known: VecDeque::new(),
             offered: BTreeMap::new(),
             closed: BTreeMap::new(),
@@ -148,9 +153,20 @@ impl EngineLog {
     }
 
     /// Configurations and changes of the membership up to this entry are in the state. The file tells so when it is
-    /// written next.
+    /// written next, which is now and then: a start reads the entries behind it.
     pub fn note_seen(&mut self, index: u64) {
         self.stored.seen = self.stored.seen.max(index);
+        self.is_dirty |= self.stored.seen > self.seen_in_file + UNSEEN_MAX;
+    }
+
+    /// The forced configuration has been told.
+    pub fn note_told(&mut self) {
+        self.is_dirty |= std::mem::take(&mut self.stored.is_forced);
+    }
+
+    /// A member from before a forced reconfiguration is in the log's memberships.
+    pub fn note_known_again(&mut self, member: u64) {
+        self.is_dirty |= self.stored.forgotten.remove(&member);
     }
 
     /// The file is written by the next [`EngineLog::store_state`], even if it has not changed.
@@ -348,6 +364,7 @@ impl EngineLog {
         if !std::mem::take(&mut self.is_dirty) {
             return;
         }
+        self.seen_in_file = self.stored.seen;
         if let Err(error) = self.file.write(&self.stored) {
             self.failure.get_or_insert(Failure::State(error));
         }

@@ -456,6 +456,7 @@ mod tests {
             Content::Data(piece(3), vec![1, 2, 3]),
             Content::Gone(9),
             Content::End(9),
+            Content::GiveUp(9),
         ] {
             assert_eq!(read(content.clone()), Some(content));
         }
@@ -468,6 +469,8 @@ mod tests {
             begun(vec![with_parts(vec![part(u64::MAX, 3)])]),
             begun(vec![File { name: "../x".to_owned(), ..file.clone() }]),
             begun(vec![File { bytes: 1 << 40, is_log: false, ..file.clone() }]),
+            begun(vec![File { bytes: 200 << 20, is_log: false, ..file.clone() }; 2]),
+            begun(vec![file.clone(); 9]),
         ] {
             assert_eq!(read(wrong.clone()), None, "{wrong:?}");
         }

@@ -24,6 +24,10 @@ pub struct Stored {
     pub config: DocBuf,
     /// Configurations and changes of the membership up to this entry are in this.
     pub seen: u64,
+    /// The configuration was forced, and the others are to be told.
+    pub is_forced: bool,
+    /// Members from before a forced reconfiguration whom others may still count.
+    pub forgotten: BTreeSet<u64>,
     /// Consensus' state.
     pub state: HardState,
     /// The run of the machine in which it was written. Another one now: the power was lost, or the machine restarted.
@@ -83,6 +87,10 @@ pub fn write(stored: &Stored, out: &mut DocWriter<'_>) {
     out.put("origin", stored.origin as i64);
     out.put("until", stored.until as i64);
     out.put("seen", stored.seen as i64);
+    out.put("forced", stored.is_forced);
+    let mut forgotten = out.array("forgotten");
+    stored.forgotten.iter().for_each(|id| forgotten.push(*id as i64));
+    drop(forgotten);
     out.put("term", state.term as i64);
     out.put("vote", state.vote as i64);
     out.put("commit", state.commit as i64);
@@ -115,20 +123,23 @@ pub fn read(doc: Doc<'_>) -> Option<Stored> {
         _ => None,
     };
     let Value::Document(membership) = doc.value("membership") else { return None };
-    let members = |name| {
-        let array = membership.as_doc().value(name);
+    let ids_of = |doc: Doc<'_>, name| {
+        let array = doc.value(name);
         let ids = array.as_array()?.iter().map(|elem| match elem.value() {
             Value::Int64(id) => u64::try_from(id).ok(),
             _ => None,
         });
         ids.collect::<Option<BTreeSet<u64>>>()
     };
+    let members = |name| ids_of(membership.as_doc(), name);
     let Value::Document(config) = doc.value("config") else { return None };
     Some(Stored {
         number: number(doc, "number")?,
         origin: number(doc, "origin")?,
         until: number(doc, "until")?,
         seen: number(doc, "seen")?,
+        is_forced: matches!(doc.value("forced"), Value::Bool(true)),
+        forgotten: ids_of(doc, "forgotten")?,
         config: config.as_doc().to_buf(),
         machine_run: doc.value("machineRun").as_str()?.to_owned(),
         state: HardState {
@@ -159,6 +170,8 @@ pub(crate) mod tests {
             origin: 1,
             until: 30,
             seen: 39,
+            is_forced: true,
+            forgotten: [6, 7].into(),
             config: kauri_bson::doc! { "_id" => "rs", "version" => 2 },
             machine_run: "run".to_owned(),
             state: HardState {

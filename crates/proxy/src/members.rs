@@ -214,9 +214,15 @@ impl Members {
 
     /// Asks all servers at once. Answers the one that is followed from now on, and a session with it.
     async fn seek(self: &Arc<Self>, worker: &WorkerHandle) -> Option<(Host, Opened)> {
-        let hosts: Vec<Host> =
-            self.state().topology.servers().map(|(host, _)| host.clone()).collect();
-        let mut opened = self.ask(hosts, worker).await;
+        let unasked = |asked: &[Host]| -> Vec<Host> {
+            let state = self.state();
+            let known = state.topology.servers().map(|(host, _)| host);
+            known.filter(|host| !asked.contains(host)).cloned().collect()
+        };
+        let hosts = unasked(&[]);
+        let mut opened = self.ask(hosts.clone(), worker).await;
+        // Servers that these have named are asked, too, before one is followed.
+        opened.append(&mut self.ask(unasked(&hosts), worker).await);
         let mut state = self.state();
         let fit = fitting(&state.topology, self.options.mode, self.options.local_threshold);
         let host = choose(&fit, self.random.next_u64())?.clone();

@@ -160,6 +160,8 @@ pub struct Consensus<L: Log> {
     reported: (u64, u64),
     /// The leader's view: up to where the others' logs are durable.
     durable: BTreeMap<u64, u64>,
+    /// The leader's first entry, when a member was last asked whether it follows there.
+    probed: BTreeMap<u64, u64>,
     durable_commit: u64,
     /// The term, role and leader that the election timeout was drawn for.
     drawn_for: (u64, StateRole, u64),
@@ -210,6 +212,7 @@ impl<L: Log> Consensus<L> {
             accepted: (0, 0),
             reported: (0, 0),
             durable: BTreeMap::new(),
+            probed: BTreeMap::new(),
             durable_commit: 0,
             drawn_for: (0, StateRole::Follower, 0),
             timeout_ticks: 0,
@@ -246,6 +249,8 @@ impl<L: Log> Consensus<L> {
     pub fn step(&mut self, envelope: Envelope) -> Result<(), Refused> {
         let checked = self.check(&envelope);
         if checked == Err(Refused::Stale) && envelope.from_boot >= self.known_boot(envelope.from) {
+            // Both may have started since; so the report has to be to the sender as it is now.
+            self.note_boot(&envelope);
             self.send_report(envelope.from);
         }
         checked?;
@@ -326,6 +331,7 @@ impl<L: Log> Consensus<L> {
         // What is to be sent was meant for the process before.
         self.collect();
         self.boots.insert(from, envelope.from_boot);
+        self.probed.remove(&from);
         if !self.leads() {
             return;
         }

@@ -95,6 +95,10 @@ pub fn check_standalone(options: &Options) -> Result<()> {
     {
         return Ok(());
     }
+    if initial_sync::is_complete(&directory(options)?)? {
+        let message = "the data directory is of a member of a replica set, in its initial sync: start it with --replSet";
+        return Err(Error::new(ErrorCode::InvalidReplicaSetConfig, message));
+    }
     let Some(stored) = StateFile::new(Arc::new(directory(options)?)).read()? else { return Ok(()) };
     let name = stored.config.as_doc().value("_id").as_str().unwrap_or("?").to_owned();
     let message = format!(

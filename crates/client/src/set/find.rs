@@ -59,8 +59,12 @@ impl Finder {
     pub fn find(&mut self) -> Result<(Host, Connection)> {
         let end = Deadline::after(Some(self.options.selection_timeout));
         loop {
-            let asked: Vec<Host> = self.topology.servers().map(|(host, _)| host.clone()).collect();
+            let mut asked = self.unasked(&[]);
             let mut greeted = self.ask(&asked, end);
+            // Servers that these have named are asked, too, before one is selected.
+            let named = self.unasked(&asked);
+            greeted.append(&mut self.ask(&named, end));
+            asked.extend(named);
             let fit = fitting(&self.topology, self.options.mode, self.options.local_threshold);
             if let Some(host) = choose(&fit, self.random.next_u64())
                 && let Some(connection) = greeted.remove(host)
@@ -80,6 +84,12 @@ impl Finder {
                 std::thread::sleep(left.unwrap_or(PAUSE).min(PAUSE));
             }
         }
+    }
+
+    /// The known servers that are not among these.
+    fn unasked(&self, asked: &[Host]) -> Vec<Host> {
+        let known = self.topology.servers().map(|(host, _)| host);
+        known.filter(|host| !asked.contains(host)).cloned().collect()
     }
 
     fn in_vain(&self) -> ClientError {

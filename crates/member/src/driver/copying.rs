@@ -3,9 +3,11 @@
 use super::*;
 use crate::initial_sync::message::{Content, CopyMessage};
 use crate::initial_sync::receiver::Receiver;
-use crate::initial_sync::source::{Begun, MadeCopy};
+use crate::initial_sync::source::{Begun, MadeCopy, Wanted};
 use kauri_replication::HardState;
 
+/// After an attempt that has failed.
+const PAUSE_NS: u64 = 3_000_000_000;
 /// Between two lines that tell how far it is.
 const TOLD_NS: u64 = 10_000_000_000;
 
@@ -21,13 +23,19 @@ impl Driver {
     /// This member has no data, and the one that invites it has more than its log tells.
     pub(super) fn begin_copying(&mut self, invitation: &Invitation, config: SetConfig) {
         let now = (monotonic_ns(), self.parts.clock.unix_ms());
+        if now.0 < self.next_sync_ns {
+            return;
+        }
         let Some(from) = config.members.iter().find(|of| of.number() == invitation.from) else {
             return;
         };
         let source = (invitation.from, from.host.as_str());
         let receiver = match Receiver::begin(self.parts.directory.clone(), source, now) {
             Ok(receiver) => receiver,
-            Err(error) => return self.tell_of_failed_copy(&error),
+            Err(error) => {
+                self.next_sync_ns = now.0 + PAUSE_NS;
+                return self.tell_of_failed_copy(&error);
+            }
         };
         let attr = Attr::new().str("source", &from.host).str("setName", &config.name);
         log::info("INITSYNC", 21_164, "member", "Starting initial sync", attr);
@@ -48,8 +56,12 @@ impl Driver {
     fn give_copy_up(&mut self, error: &Error) {
         self.tell_of_failed_copy(error);
         if let Some(joining) = self.joining.take() {
+            if let Some(number) = joining.receiver.number() {
+                self.send_copy(joining.receiver.source, Content::GiveUp(number));
+            }
             joining.receiver.abandon();
         }
+        self.next_sync_ns = monotonic_ns() + PAUSE_NS;
         self.parts.member.set_sync_progress(None);
         self.number = 0;
         self.config = None;
@@ -60,7 +72,9 @@ impl Driver {
         let now_ns = monotonic_ns();
         let CopyMessage { from, content } = message;
         match content {
-            Content::Begin | Content::Read(_) | Content::End(_) => self.serve_copy(from, content),
+            Content::Begin | Content::Read(_) | Content::End(_) | Content::GiveUp(_) => {
+                self.serve_copy(from, content);
+            }
             Content::Begun { .. } | Content::Data(..) | Content::Gone(_) => {
                 let Some(joining) = &mut self.joining else { return };
                 if joining.receiver.source != from {
@@ -143,10 +157,13 @@ impl Driver {
         match content {
             Content::Begin => self.begin_copy_for(from, now_ns),
             Content::End(number) => self.source.end(from, number, now_ns),
+            Content::GiveUp(number) => self.source.drop_copy(from, number),
             Content::Read(piece) => {
                 let Some(state) = self.peers.get(&from) else { return };
-                let Some(reading) = self.source.read(from, piece, now_ns) else {
-                    return self.send_copy(from, Content::Gone(piece.copy));
+                let reading = match self.source.read(from, piece, now_ns) {
+                    Wanted::Read(reading) => reading,
+                    Wanted::Later => return,
+                    Wanted::Gone => return self.send_copy(from, Content::Gone(piece.copy)),
                 };
                 let (to, own) = (state.peer.sender(), self.number);
                 self.parts.host.aside(Box::new(move || {
@@ -164,22 +181,20 @@ impl Driver {
             return self.send_copy(to, Content::Gone(0));
         };
         let membership = consensus.membership();
-        if !membership.contains(to) || membership.votes(to) {
+        if !membership.contains(to) || membership.votes(to) || now_ns < self.no_copies_until_ns {
             return;
         }
-        let statements = match checkpoint::contents(&*self.parts.directory) {
-            Ok(contents) => contents,
-            Err(error) => return self.tell_of_failed_copy(&error),
-        };
+        let statements = || checkpoint::contents(&*self.parts.directory);
         let log = consensus.log();
         // Numbers that go through a signed one.
         let number = self.parts.random.next_u64() >> 1;
         let frames = (kauri_replication::Log::first(log) - 1, kauri_replication::Log::last(log));
         let begun = self.source.begin((to, number), log.stored(), statements, frames, now_ns);
         match begun {
-            Begun::Wait => {}
-            Begun::Made(content) => self.send_copy(to, content),
-            Begun::Make => {
+            Err(error) => self.tell_of_no_copy(error.message()),
+            Ok(Begun::Wait) => {}
+            Ok(Begun::Made(content)) => self.send_copy(to, content),
+            Ok(Begun::Make) => {
                 let (engine, member) = (self.parts.engine.clone(), self.parts.member.clone());
                 self.parts.host.aside(Box::new(move || {
                     let copy = engine.copy_log();
@@ -198,12 +213,16 @@ impl Driver {
                 }
             }
             Err(error) => {
-                self.source.failed(to, number);
-                let attr = Attr::new().str("error", error.to_string());
-                let message = "The data cannot be copied for a new member";
-                log::warning("INITSYNC", 6_400_013, "member", message, attr);
+                self.source.drop_copy(to, number);
+                self.tell_of_no_copy(&error.to_string());
             }
         }
+    }
+
+    fn tell_of_no_copy(&self, why: &str) {
+        let attr = Attr::new().str("error", why);
+        let message = "The data cannot be copied for a new member";
+        log::warning("INITSYNC", 6_400_013, "member", message, attr);
     }
 
     /// Forgets copies that are not needed any more.

@@ -10,6 +10,8 @@ const LEFT_FROZEN: Duration = Duration::from_secs(60);
 const WITHOUT_ROOM_FROZEN: Duration = Duration::from_secs(10);
 /// How long it waits for another one to have everything.
 const CATCH_UP_FOR_ROOM: Duration = Duration::from_secs(1);
+/// How long a member that had no room gives no copies.
+const NO_COPIES_NS: u64 = 60_000_000_000;
 /// Reads that wait for a time, at most.
 const REACHING_MAX: usize = 10_000;
 
@@ -90,7 +92,18 @@ impl Driver {
         let machine_run = self.parts.host.machine_run();
         let config = config.clone();
         let seen = BASE.index;
-        let stored = Stored { number, origin, until, config, seen, state, machine_run };
+        let (is_forced, forgotten) = (false, BTreeSet::new());
+        let stored = Stored {
+            number,
+            origin,
+            until,
+            config,
+            seen,
+            is_forced,
+            forgotten,
+            state,
+            machine_run,
+        };
         self.file.write(&stored)?;
         self.tick_ns = monotonic_ns();
         let started = self.start(stored);
@@ -133,6 +146,18 @@ impl Driver {
                 "the member takes no part in the set now",
             );
         };
+        let is_primary =
+            |of: &PeerState| of.status.state == MemberState::Primary && !self.is_down(of);
+        if consensus.leader().is_some() || self.peers.values().any(is_primary) {
+            let message = "the set has a primary: send the configuration there. Force is for a set that has lost the \
+                           majority of its members";
+            return refused(ErrorCode::ConfigurationInProgress, message);
+        }
+        if self.is_joining() || self.is_stale {
+            let message = "this member lacks a part of the log: force another one";
+            return refused(ErrorCode::NodeNotElectable, message);
+        }
+        let before = consensus.membership().members();
         let mut stored = consensus.log().stored().clone();
         let last = kauri_replication::Log::last(consensus.log());
         stored.state = HardState {
@@ -145,6 +170,9 @@ impl Driver {
         };
         let config = SetConfig { term: stored.state.term as i64, ..config };
         (stored.config, stored.seen, stored.until) = (config.to_doc(), last, 0);
+        let is_named = |number: &u64| config.members.iter().any(|of| of.number() == *number);
+        stored.is_forced = true;
+        stored.forgotten.extend(before.into_iter().filter(|number| !is_named(number)));
         self.parts.engine.sync()?;
         self.file.write(&stored)?;
         let attr = Attr::new().num("version", config.version).num("members", config.members.len());
@@ -153,8 +181,11 @@ impl Driver {
         log::warning("REPL", 6_400_016, "member", message, attr);
         self.leave_leadership();
         self.consensus = None;
-        self.is_forced = true;
-        self.start(stored)
+        let started = self.start(stored);
+        if let Err(error) = &started {
+            self.stand_still(error.message());
+        }
+        started
     }
 
     fn begin_stepping_down(
@@ -211,10 +242,10 @@ impl Driver {
 
     /// Another member, which is well, leads instead of this one, whose disk is full.
     fn hand_over_for_room(&mut self) {
-        let is_well =
-            |of: &PeerState| of.status.state == MemberState::Secondary && !self.is_down(of);
-        let has_other = self.peers.values().any(is_well) && self.successor().is_some();
-        if !self.is_open || self.stepping_down.is_some() || !has_other {
+        // Copies keep space from being used again.
+        self.source.clear();
+        self.no_copies_until_ns = monotonic_ns() + NO_COPIES_NS;
+        if !self.is_open || self.stepping_down.is_some() || self.successor().is_none() {
             return self.parts.member.cannot_hand_over();
         }
         let message = "There is no room for a write. Another member is to lead. Make room on this member's disk";
@@ -261,15 +292,16 @@ impl Driver {
         self.stepping_down = Some(step);
     }
 
-    /// The voter that may lead and has most of the log.
+    /// The voter that may lead, is well, and has most of the log.
     fn successor(&self) -> Option<u64> {
         let (consensus, config) = (self.consensus.as_ref()?, self.config.as_ref()?);
         let can = config
             .members
             .iter()
             .filter(|of| of.votes > 0 && of.priority > 0.0 && of.number() != self.number);
-        let heard =
-            can.filter(|of| self.peers.get(&of.number()).is_some_and(|state| !self.is_down(state)));
+        let is_well =
+            |of: &PeerState| of.status.state == MemberState::Secondary && !self.is_down(of);
+        let heard = can.filter(|of| self.peers.get(&of.number()).is_some_and(is_well));
         let reached =
             heard.filter_map(|of| Some((consensus.reached_by(of.number())?.0, of.number())));
         reached.max().map(|(_, number)| number)

@@ -46,10 +46,10 @@ impl Driver {
         self.has_caught_up = true;
         self.wants_to_lead = false;
         self.parts.member.acks().begin();
-        if std::mem::take(&mut self.is_forced)
-            && let (Some(consensus), Some(config)) = (&mut self.consensus, &self.config)
+        if let (Some(consensus), Some(config)) = (&mut self.consensus, &self.config)
+            && consensus.log().stored().is_forced
         {
-            // If it is not possible now, the next reconfiguration tells them.
+            // If it is not possible now, the next start or reconfiguration tells them.
             let _ = consensus.propose_config(config.to_doc().as_doc().as_bytes());
         }
         if let Err(error) = self.parts.host.lead() {
@@ -89,7 +89,8 @@ impl Driver {
         self.role = Role::Follower;
         self.elected = None;
         self.source.clear();
-        self.checkpoint = None;
+        // One that is being written has nothing that could be cut off.
+        self.checkpoint.take_if(|checkpoint| checkpoint.is_waiting());
         if std::mem::take(&mut self.is_open) {
             if let Ok(log) = self.log() {
                 log.follow();
@@ -228,6 +229,15 @@ impl Driver {
             };
             wanted.get_or_insert(change);
         }
+        let forgotten = consensus.log().stored().forgotten.first().copied();
+        if let Some(number) = forgotten {
+            // Others learn from the log that it is no voter any more; then it is removed.
+            match consensus.membership().contains(number) {
+                true => consensus.log_for_sync().note_known_again(number),
+                false => wanted = wanted.or(Some(Change::Learner(number))),
+            }
+        }
+        let membership = consensus.membership();
         let is_named = |number: &u64| config.members.iter().any(|of| of.number() == *number);
         if let Some(gone) = membership.members().iter().find(|number| !is_named(number)) {
             wanted.get_or_insert(Change::Removed(*gone));

@@ -35,7 +35,7 @@ impl Driver {
         let progress = self.parts.member.progress();
         let first = self.log().map_or(0, |log| log.frames().purged.index + 1);
         for state in self.peers.values() {
-            let silent_ns = now_ns.saturating_sub(state.heard_ns);
+            let silent_ns = now_ns.saturating_sub(state.heard_ns + interval_ms * 1_000_000);
             if state.heard_ns > 0 && silent_ns / SILENT_NS % LINK_SILENT_S == LINK_SILENT_S - 1 {
                 // Perhaps the network is whole again, and this connection waits to send once more.
                 state.peer.give_link_up();
@@ -85,7 +85,8 @@ impl Driver {
                 origin: log.stored().origin,
                 copies,
                 term: consensus.term(),
-                until: kauri_replication::Log::last(log),
+                // All that it may have acknowledged in an earlier life, and that it votes no more.
+                until: consensus.written_commit(),
             };
             state.peer.send_bytes(message::encode_invitation(&invitation));
         }

@@ -7,8 +7,10 @@ use kauri_storage::CopyPart;
 
 /// Bytes of a piece, at most.
 pub const PIECE_BYTES: u64 = 1 << 20;
-/// Bytes of a file that is not the log, at most.
+/// Bytes of the files that are not the log, at most.
 const SMALL_BYTES_MAX: u64 = 256 << 20;
+/// Files of a copy, at most.
+const FILES_MAX: usize = 8;
 
 /// A file of a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +47,8 @@ pub enum Content {
     Gone(u64),
     /// The receiver has everything of the copy.
     End(u64),
+    /// The receiver does not want the copy any more.
+    GiveUp(u64),
 }
 
 /// A piece of a file.
@@ -107,6 +111,7 @@ impl CopyMessage {
                 }
                 Content::Gone(copy) => out.put("gone", *copy as i64),
                 Content::End(copy) => out.put("end", *copy as i64),
+                Content::GiveUp(copy) => out.put("giveUp", *copy as i64),
             }
         })
     }
@@ -130,6 +135,7 @@ impl CopyMessage {
             }
             "gone" => Content::Gone(copy()?),
             "end" => Content::End(copy()?),
+            "giveUp" => Content::GiveUp(copy()?),
             _ => return Err(Malformed),
         };
         Ok(CopyMessage { from, content })
@@ -163,7 +169,11 @@ fn begun(copy: u64, doc: Doc<'_>) -> Result<Content, Malformed> {
         Value::Document(of) => file(of.as_doc()),
         _ => Err(Malformed),
     });
-    let files = files.collect::<Result<Vec<File>, Malformed>>()?;
+    let files = files.take(FILES_MAX + 1).collect::<Result<Vec<File>, Malformed>>()?;
+    let small = files.iter().filter(|file| !file.is_log).map(|file| file.bytes);
+    if files.len() > FILES_MAX || small.fold(0, u64::saturating_add) > SMALL_BYTES_MAX {
+        return Err(Malformed);
+    }
     Ok(Content::Begun { copy, stored: Box::new(stored), files })
 }
 
@@ -186,7 +196,7 @@ fn file(doc: Doc<'_>) -> Result<File, Malformed> {
     }
     // A file of the data directory, and no other one.
     let is_name = kauri_medium::directory::check_name(&name).is_ok();
-    if !is_name || !is_log && bytes > SMALL_BYTES_MAX || bytes >= 1 << 60 {
+    if !is_name || bytes >= 1 << 60 {
         return Err(Malformed);
     }
     Ok(File { name, bytes, parts, is_log })

@@ -47,10 +47,11 @@ pub fn finish(directory: &dyn Directory, install: impl FnOnce(&str) -> Result<()
     Ok(true)
 }
 
-/// Removes the files of an initial sync that is not complete.
+/// Removes the files of an initial sync that is not complete. What would say that it is goes first.
 pub fn discard(directory: &dyn Directory) -> Result<()> {
-    for name in directory.list()?.iter().filter(|name| name.starts_with(PREFIX)) {
-        directory.remove_file(name, SITE)?;
-    }
-    Ok(())
+    let complete = prefixed(stored::FILE);
+    let names = directory.list()?;
+    let (first, others): (Vec<_>, Vec<_>) =
+        names.iter().filter(|name| name.starts_with(PREFIX)).partition(|name| **name == complete);
+    first.into_iter().chain(others).try_for_each(|name| directory.remove_file(name, SITE))
 }

@@ -12,8 +12,10 @@ use std::sync::Arc;
 const SITE: Site = "member.initial_sync";
 /// Pieces that are asked for at the same time.
 const AHEAD: usize = 8;
-/// Time after which what has not come is asked for again.
+/// Between two wishes for a copy.
 const AGAIN_NS: u64 = 1_000_000_000;
+/// Time without a piece after which those that have not come are asked for again: a slow link has them in its queue.
+const PIECES_AGAIN_NS: u64 = 3_000_000_000;
 /// Time without a word after which the source is given up.
 const SILENT_NS: u64 = 30_000_000_000;
 /// Bytes of the log between two syncs.
@@ -143,7 +145,7 @@ impl Receiver {
         };
         let mut pieces = Vec::new();
         for (piece, asked_ns) in &mut copying.asked {
-            if now_ns.saturating_sub(*asked_ns) >= AGAIN_NS {
+            if now_ns.saturating_sub(self.heard_ns.max(*asked_ns)) >= PIECES_AGAIN_NS {
                 *asked_ns = now_ns;
                 pieces.push(Content::Read(*piece));
             }
@@ -155,6 +157,11 @@ impl Receiver {
             pieces.push(Content::Read(piece));
         }
         Ok(pieces)
+    }
+
+    /// The copy's number, once the source has told.
+    pub fn number(&self) -> Option<u64> {
+        self.copying.as_ref().map(|copying| copying.number)
     }
 
     /// Once everything is here: the copy's number, and the source's state before it.

@@ -13,6 +13,10 @@ use std::sync::Arc;
 const COPIES_MAX: usize = 4;
 /// A copy that nobody reads for so long is forgotten.
 const IDLE_NS: u64 = 60_000_000_000;
+/// One that is not made for so long will not be.
+const MAKING_NS_MAX: u64 = 600_000_000_000;
+/// Pieces that are being read for a member, at most.
+const READING_MAX: usize = 32;
 
 enum Copy {
     Making,
@@ -33,6 +37,8 @@ struct Giving {
     /// The copy has this frame.
     has: u64,
     heard_ns: u64,
+    /// Counted by its holders.
+    reading: Arc<()>,
 }
 
 /// See the module's head.
@@ -64,6 +70,17 @@ pub enum Begun {
 pub struct Reading {
     piece: Piece,
     of: Of,
+    _counted: Arc<()>,
+}
+
+/// What becomes of a wish for a piece.
+pub enum Wanted {
+    /// It is to be read.
+    Read(Reading),
+    /// So many are being read that it is to be asked for again.
+    Later,
+    /// There is no such copy.
+    Gone,
 }
 
 enum Of {
@@ -88,35 +105,37 @@ impl Reading {
 }
 
 impl Source {
-    /// Member `to` wants a copy. `stored` is the state now, `statements` the checkpoint's file, `frames` the purged
+    /// Member `to` wants a copy. `stored` is the state now, `statements` reads the checkpoint's file, `frames` the purged
     /// frame and the last one.
     pub fn begin(
         &mut self,
         (to, number): (u64, u64),
         stored: &Stored,
-        statements: Option<Vec<u8>>,
+        statements: impl FnOnce() -> kauri_base::Result<Option<Vec<u8>>>,
         (purged, last): (u64, u64),
         now_ns: u64,
-    ) -> Begun {
+    ) -> kauri_base::Result<Begun> {
         if let Some(giving) = self.0.get_mut(&to) {
-            giving.heard_ns = now_ns;
+            // Who asks again and again and reads nothing keeps no copy.
             match &giving.copy {
-                Copy::Making => return Begun::Wait,
-                Copy::Made(_) => return Begun::Made(giving.describe()),
+                Copy::Making => return Ok(Begun::Wait),
+                Copy::Made(_) => return Ok(Begun::Made(giving.describe())),
                 Copy::Taken => {}
             }
         }
         let is_new = !self.0.contains_key(&to);
         if is_new && self.0.len() >= COPIES_MAX {
-            return Begun::Wait;
+            return Ok(Begun::Wait);
         }
-        let contents: Vec<Vec<u8>> = statements.into_iter().collect();
+        let contents: Vec<Vec<u8>> = statements()?.into_iter().collect();
         let files = contents.iter().map(|bytes| small(checkpoint::FILE, bytes)).collect();
         let (keeps, has, heard_ns) = (purged, last, now_ns);
         let (copy, stored) = (Copy::Making, stored.clone());
-        let giving = Giving { number, copy, stored, files, contents, keeps, has, heard_ns };
+        let reading = Arc::default();
+        let giving =
+            Giving { number, copy, stored, files, contents, keeps, has, heard_ns, reading };
         self.0.insert(to, giving);
-        Begun::Make
+        Ok(Begun::Make)
     }
 
     /// The copy of this number is made; what is said of it. `None` if nobody wants it any more.
@@ -134,15 +153,26 @@ impl Source {
         Some(giving.describe())
     }
 
-    /// The copy of this number could not be made.
-    pub fn failed(&mut self, to: u64, number: u64) {
+    /// The copy of this number could not be made, or is not wanted any more.
+    pub fn drop_copy(&mut self, to: u64, number: u64) {
         if self.0.get(&to).is_some_and(|giving| giving.number == number) {
             self.0.remove(&to);
         }
     }
 
-    /// Member `to` wants a piece. `None` if there is no such copy.
-    pub fn read(&mut self, to: u64, piece: Piece, now_ns: u64) -> Option<Reading> {
+    /// Member `to` wants a piece.
+    pub fn read(&mut self, to: u64, piece: Piece, now_ns: u64) -> Wanted {
+        match self.find(to, piece, now_ns) {
+            None => Wanted::Gone,
+            // One of them is the copy's own.
+            Some(reading) if Arc::strong_count(&reading._counted) > READING_MAX + 1 => {
+                Wanted::Later
+            }
+            Some(reading) => Wanted::Read(reading),
+        }
+    }
+
+    fn find(&mut self, to: u64, piece: Piece, now_ns: u64) -> Option<Reading> {
         let giving = self.0.get_mut(&to).filter(|giving| giving.number == piece.copy)?;
         let Copy::Made(copy) = &giving.copy else { return None };
         let file = giving.files.get(piece.file)?;
@@ -155,7 +185,7 @@ impl Source {
                 Of::Bytes(bytes.get(at..at + piece.bytes as usize)?.to_vec())
             }
         };
-        Some(Reading { piece, of })
+        Some(Reading { piece, of, _counted: giving.reading.clone() })
     }
 
     /// Member `to` has the copy of this number.
@@ -171,8 +201,11 @@ impl Source {
         self.0.retain(|to, giving| {
             let follows = matches!(giving.copy, Copy::Taken)
                 && reached(*to).is_some_and(|index| index >= giving.has);
-            let is_idle = now_ns.saturating_sub(giving.heard_ns) > IDLE_NS;
-            !follows && (!is_idle || matches!(giving.copy, Copy::Making))
+            let limit_ns = match giving.copy {
+                Copy::Making => MAKING_NS_MAX,
+                _ => IDLE_NS,
+            };
+            !follows && now_ns.saturating_sub(giving.heard_ns) <= limit_ns
         });
     }
 
@@ -245,7 +278,8 @@ mod tests {
     }
 
     fn begin(source: &mut Source, to: u64, number: u64) -> Begun {
-        source.begin((to, number), &crate::stored::tests::stored(), None, (3, 9), 0)
+        let stored = crate::stored::tests::stored();
+        source.begin((to, number), &stored, || Ok(None), (3, 9), 0).unwrap()
     }
 
     #[test]
@@ -264,7 +298,10 @@ mod tests {
         let parts: Vec<_> = files.iter().map(|file| (&*file.name, file.parts.clone())).collect();
         assert_eq!(parts, [("meta", vec![part(0, 3)]), ("log", vec![part(0, 30), part(50, 5)])]);
         let piece = |file, offset, bytes| Piece { copy: 77, file, offset, bytes };
-        let mut read = |piece| source.read(2, piece, 0).map(Reading::read);
+        let mut read = |piece| match source.read(2, piece, 0) {
+            Wanted::Read(reading) => Some(reading.read()),
+            _ => None,
+        };
         let (small, large) = (piece(0, 1, 2), piece(1, 50, 5));
         assert_eq!(read(small), Some(Content::Data(small, b"bc".to_vec())));
         assert_eq!(read(large), Some(Content::Data(large, vec![50; 5])));
@@ -272,8 +309,13 @@ mod tests {
         {
             assert_eq!(read(piece), None);
         }
+        let many: Vec<_> = (0..READING_MAX).map(|_| source.read(2, small, 0)).collect();
+        assert!(many.iter().all(|one| matches!(one, Wanted::Read(_))));
+        assert!(matches!(source.read(2, small, 0), Wanted::Later));
+        drop(many);
+        assert!(matches!(source.read(2, small, 0), Wanted::Read(_)));
         source.end(2, 77, 0);
-        assert!(source.read(2, small, 0).is_none());
+        assert!(matches!(source.read(2, small, 0), Wanted::Gone));
         source.look_after(0, |_| Some(8));
         assert_eq!(source.keeps(), Some(9));
         source.look_after(0, |_| Some(9));
@@ -287,14 +329,19 @@ mod tests {
             assert_eq!(begin(&mut source, to, to), Begun::Make);
         }
         assert_eq!(begin(&mut source, 9, 9), Begun::Wait);
-        source.failed(1, 0);
+        source.drop_copy(1, 0);
         assert_eq!(begin(&mut source, 9, 9), Begun::Wait, "another one has failed");
-        source.failed(1, 1);
+        source.drop_copy(1, 1);
         assert_eq!(begin(&mut source, 9, 9), Begun::Make);
         assert!(source.made(0, 0, Box::new(Fixed)).is_some());
+        assert!(matches!(begin(&mut source, 0, 5), Begun::Made(_)), "asks again, reads nothing");
         source.look_after(IDLE_NS + 1, |_| None);
-        assert!(source.read(0, Piece { copy: 0, file: 0, offset: 0, bytes: 1 }, 0).is_none());
+        let piece = Piece { copy: 0, file: 0, offset: 0, bytes: 1 };
+        assert!(matches!(source.read(0, piece, 0), Wanted::Gone));
         assert_eq!(source.0.len(), 3, "those that are being made are not forgotten");
+        source.look_after(MAKING_NS_MAX + 1, |_| None);
+        assert!(source.0.is_empty());
+        begin(&mut source, 0, 5);
         source.clear();
         assert_eq!(source.keeps(), None);
     }

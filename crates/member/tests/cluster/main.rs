@@ -47,6 +47,7 @@ fn sets_keep_their_promises_under_faults() {
 fn one_member_goes_on_by_force() {
     for seed in 1..=20 {
         assert_eq!(world::force(seed), Ok(()), "seed {seed}");
+        assert_eq!(world::force_five(seed), Ok(()), "five, seed {seed}");
     }
 }
 

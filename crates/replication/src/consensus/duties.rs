@@ -93,11 +93,15 @@ impl<L: Log> Consensus<L> {
         self.settle();
     }
 
-    /// The log's first entries may be gone since a member was asked how far its own is. One that lacks more stays behind.
+    /// The log's first entries may be gone since a member was asked how far its own is. One that lacks more
+    /// says so, and is not asked again.
     fn probe_what_is_there(&mut self) {
         let first = self.log().first();
-        for (_, progress) in self.node.raft.mut_prs().iter_mut() {
-            if progress.state == ProgressState::Probe && progress.next_idx < first {
+        for (&id, progress) in self.node.raft.mut_prs().iter_mut() {
+            if progress.state == ProgressState::Probe
+                && progress.next_idx < first
+                && self.probed.insert(id, first) != Some(first)
+            {
                 progress.next_idx = first;
                 progress.resume();
             }

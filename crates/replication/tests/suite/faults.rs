@@ -238,3 +238,27 @@ fn priorities_do_not_keep_a_set_without_a_leader() {
     assert_eq!(set.logs()[0], set.logs()[1]);
     assert_eq!(&set.logs()[0][..2], [1, 2]);
 }
+
+/// Each would tell the other without end that it has started since.
+#[test]
+fn two_members_that_know_old_starts_of_each_other_find_together() {
+    let mut set = Set::of(Durable, 1, &[&[1], &[1]]);
+    for id in [1, 2] {
+        set.restart(id, config(id, Durable), false);
+    }
+    // What the members have sent before arrives late.
+    for (from, to) in [(1, 2), (2, 1)] {
+        set.get(to).step(envelope(from, to, Message::new(Kind::HeartbeatSeen, 1))).unwrap();
+    }
+    for _ in 0..20 * ELECTION_TICKS {
+        set.get(1).tick();
+        set.get(2).tick();
+        let sent: Vec<_> = [1, 2].iter().flat_map(|id| run(set.get(*id))).collect();
+        assert!(sent.len() < 10, "{sent:?}");
+        for envelope in sent {
+            // Messages of one tick; what they cause comes with the next one.
+            let _ = set.get(envelope.to).step(envelope);
+        }
+    }
+    assert!(set.leader().is_some());
+}

@@ -20,7 +20,7 @@ pub fn free_port() -> u16 {
 }
 
 impl Set {
-    /// Starts the servers, initiates the set, and waits for a primary.
+    /// Starts the servers, initiates the set, and waits until each is primary or secondary, so that any may be killed.
     pub fn start(name: &str) -> Set {
         let place = std::env::temp_dir().join(format!("kauri-set-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&place);
@@ -37,6 +37,12 @@ impl Set {
         let mut first = set.direct(0).unwrap();
         first.command("admin", &doc! { "replSetInitiate" => config }).unwrap();
         eventually("a primary", || set.primary().is_some());
+        for at in 0..3 {
+            let is_ready = |it: Connection| {
+                ["ismaster", "secondary"].iter().any(|key| it.greeting().value(key).truthy())
+            };
+            eventually("a member that is ready", || set.direct(at).is_some_and(is_ready));
+        }
         set
     }
 
@@ -125,6 +131,10 @@ impl Drop for Set {
         }
         self.members.clear();
         let _ = std::fs::remove_dir_all(&self.place);
+        // A server that is killed leaves its socket, where another test may want one.
+        for port in &self.ports {
+            let _ = std::fs::remove_file(format!("/tmp/mongodb-{port}.sock"));
+        }
     }
 }
 
