@@ -40,24 +40,20 @@ pub trait Link: Send + Sync {
 
     /// Whether it is over.
     fn is_over(&self) -> bool;
+
+    /// Nothing has been heard of the member for some time. Answers whether the link is given up for another: it may be
+    /// cut where other ways are not.
+    fn note_silence(&self) -> bool {
+        false
+    }
 }
 
-/// A session with the member's server, to which messages are commands without replies.
-pub struct SessionLink(pub Outgoing);
-
-impl Link for SessionLink {
-    fn send(&self, bytes: Vec<u8>) -> Sending<'_> {
-        Box::pin(async move {
-            match command(&bytes) {
-                Ok(command) => self.0.send(command).await.is_ok(),
-                // Longer than a message can be. It is not sent, and the session is as it was.
-                Err(_) => true,
-            }
-        })
-    }
-
-    fn is_over(&self) -> bool {
-        self.0.ended().is_some()
+/// Sends a message to a member's server, as a command without a reply.
+pub async fn send_by(session: &Outgoing, bytes: &[u8]) -> bool {
+    match command(bytes) {
+        Ok(command) => session.send(command).await.is_ok(),
+        // Longer than a message can be. It is not sent, and the session is as it was.
+        Err(_) => true,
     }
 }
 
@@ -79,6 +75,8 @@ struct State {
     is_closed: bool,
     /// The link is to be given up.
     is_stale: bool,
+    /// The same if it may be cut where others are not.
+    is_silent: bool,
     /// The last attempt to connect failed, for this reason.
     error: Option<String>,
     /// Links that were lost.
@@ -158,6 +156,11 @@ impl Peer {
         lock(&self.state).is_stale = true;
     }
 
+    /// Nothing is heard of the member, not yet for long: perhaps it can be reached in another way.
+    pub fn note_silence(&self) {
+        lock(&self.state).is_silent = true;
+    }
+
     /// Why there is no connection, if the last attempt failed.
     pub fn error(&self) -> Option<String> {
         lock(&self.state).error.clone()
@@ -203,7 +206,9 @@ impl Task {
                 Letter::Other(bytes) => self.send(bytes).await,
             };
             if !sent {
-                self.link = None;
+                if let Some(link) = self.link.take().filter(|link| !link.is_over()) {
+                    link.note_silence();
+                }
                 lock(&self.state).losses += 1;
             }
         }
@@ -229,8 +234,12 @@ impl Task {
 
     async fn connect(&mut self) -> bool {
         if let Some(link) = &self.link {
-            let is_stale = std::mem::take(&mut lock(&self.state).is_stale);
-            if !link.is_over() && !is_stale {
+            let (is_stale, is_silent) = {
+                let mut state = lock(&self.state);
+                (std::mem::take(&mut state.is_stale), std::mem::take(&mut state.is_silent))
+            };
+            let ends = |link: &dyn Link| (is_stale || is_silent) && link.note_silence();
+            if !link.is_over() && !ends(&**link) && !is_stale {
                 return true;
             }
             self.link = None;
@@ -241,6 +250,8 @@ impl Task {
         match dialed {
             Ok(link) => {
                 state.error = None;
+                // That was said of the link before.
+                (state.is_stale, state.is_silent) = (false, false);
                 self.link = Some(link);
                 true
             }

@@ -6,6 +6,7 @@ mod diagnostics;
 mod engine;
 mod establishment;
 mod logging;
+mod member_dialer;
 mod memory;
 mod option_table;
 mod options;

@@ -408,10 +408,10 @@ fn not_yet(what: &str, setting: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn parse(args: &[&str]) -> Result<Options> {
+    pub(crate) fn parse(args: &[&str]) -> Result<Options> {
         let line = ["kauri", "serve"].iter().chain(args);
         let program = Command::new("kauri").subcommand(command());
         let matches = program.try_get_matches_from(line).map_err(|e| bad(e.to_string()))?;

@@ -1,21 +1,19 @@
 //! This server as a member of a replica set: its handle, its name among a configuration's hosts, the sign that there are
 //! commits for the set, and the driver on a worker of its own.
 
+use crate::member_dialer::MemberDialer;
 use crate::options::Options;
 use kauri_base::log::{self, Attr};
 use kauri_base::{CommitSeq, Error, ErrorCode, Result};
-use kauri_client::Uri;
 use kauri_commands::Server;
 use kauri_commands::member_host::ServerHost;
 use kauri_commands::server::HostProbe;
 use kauri_medium::Directory;
 use kauri_medium::plain::PlainDirectory;
-use kauri_member::peers::{Dial, Dialing, Link, SessionLink};
 use kauri_member::stored::StateFile;
 use kauri_member::{Driver, Member, Parts, initial_sync};
 use kauri_storage::StorageEngine;
-use kauri_transport::outgoing::OutgoingOptions;
-use kauri_transport::{ExecutorOptions, ServiceExecutor, WorkerHandle};
+use kauri_transport::{ExecutorOptions, ServiceExecutor};
 use std::net::{ToSocketAddrs, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -24,12 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long connecting with another member may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Before the process begins again.
 const PAUSE_BEFORE_START: Duration = Duration::from_millis(200);
-/// Bytes of messages to a member that wait to be sent.
-const UNSENT_BYTES_MAX: usize = 16 << 20;
 
 /// The member of the set that `--replSet` names.
 pub fn member(options: &Options) -> Option<Arc<Member>> {
@@ -168,7 +162,7 @@ pub fn start(options: &Options, server: &Arc<Server>) -> Result<Option<Arc<Servi
         engine,
         directory: Arc::new(directory),
         host: Arc::new(host),
-        dial: Arc::new(Dialer),
+        dial: Arc::new(MemberDialer::new(options)),
         log_bytes,
         worker: worker.clone(),
         clock: server.clock.clone(),
@@ -197,29 +191,6 @@ fn begin_again(why: &str) {
     let attr = Attr::new().str("error", error.to_string());
     log::error("REPL", 6_400_011, "member", "The server cannot begin again; it ends", attr);
     std::process::exit(14);
-}
-
-/// The one way to other members: sessions with their servers, over shared memory or RDMA where both have it.
-struct Dialer;
-
-impl Dial for Dialer {
-    fn dial(&self, worker: &WorkerHandle, host: &str) -> Dialing {
-        let (worker, uri) = (worker.clone(), format!("mongodb://{host}/").parse::<Uri>());
-        Box::pin(async move {
-            let uri = Uri {
-                connect_timeout: CONNECT_TIMEOUT,
-                app_name: Some("kauri member".to_owned()),
-                ..uri.map_err(|error| error.to_string())?
-            };
-            let options = OutgoingOptions {
-                unsent_bytes_max: UNSENT_BYTES_MAX,
-                ..OutgoingOptions::default()
-            };
-            let opened = kauri_client::outgoing::open(&worker, &uri, options).await;
-            let opened = opened.map_err(|error| error.to_string())?;
-            Ok(Box::new(SessionLink(opened.session)) as Box<dyn Link>)
-        })
-    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,9 @@ impl Driver {
         }
         let interval_ms = config.settings.heartbeat_interval_ms.max(1) as u64;
         self.status_ns = now_ns + interval_ms * 1_000_000;
+        // Early enough that another way is found before an election is due.
+        let election_ms = config.settings.election_timeout_ms.max(1) as u64;
+        let quiet_ns = (election_ms / 2).max(2 * interval_ms) * 1_000_000;
         let progress = self.parts.member.progress();
         let first = self.log().map_or(0, |log| log.frames().purged.index + 1);
         for state in self.peers.values() {
@@ -36,6 +39,8 @@ impl Driver {
             if state.heard_ns > 0 && silent_ns / SILENT_NS % LINK_SILENT_S == LINK_SILENT_S - 1 {
                 // Perhaps the network is whole again, and this connection waits to send once more.
                 state.peer.give_link_up();
+            } else if state.heard_ns > 0 && silent_ns > quiet_ns {
+                state.peer.note_silence();
             }
             let status = Status {
                 set: set_number(config),
