@@ -52,6 +52,13 @@ fn one_member_goes_on_by_force() {
 }
 
 #[test]
+fn a_retry_is_known_after_its_frame_is_purged() {
+    for seed in 1..=10 {
+        assert_eq!(world::retry_after_purge(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_seed_decides_everything() {
     for seed in 1..=3 {
         assert_eq!(world::run(seed).hash, world::run(seed).hash, "seed {seed}");

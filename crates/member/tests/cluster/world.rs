@@ -1,5 +1,9 @@
 //! A run: from a seed to what was wrong with it.
 
+mod scenarios;
+
+pub use scenarios::{force, force_five, retry_after_purge};
+
 use crate::client::{self, LISTS, Target};
 use crate::node::{Process, SET, Wire, host_of};
 use kauri_base::{RecordId, virtual_time};
@@ -157,30 +161,6 @@ pub fn run(seed: u64) -> Outcome {
     Outcome { faults, counts, hash }
 }
 
-/// A set of three loses two members for ever. The one that is left is forced to go on; then two empty ones join.
-pub fn force(seed: u64) -> Result<(), String> {
-    with_world(seed, 3, World::lose_two_of_three)
-}
-
-/// A set of five loses three members, and the first one is forced to go on with the second and an empty third. Then the
-/// first one ends, and those two go on.
-pub fn force_five(seed: u64) -> Result<(), String> {
-    with_world(seed, 5, World::lose_three_of_five)
-}
-
-fn with_world(
-    seed: u64,
-    members: u64,
-    run: impl FnOnce(&mut World) -> Result<(), String>,
-) -> Result<(), String> {
-    virtual_time::begin(seed);
-    let mut world = World::of(seed, members);
-    let result = run(&mut world);
-    world.end();
-    virtual_time::end();
-    result
-}
-
 fn draw_disk(dice: &Dice) -> EmulatorConfig {
     match dice.below(3) {
         0 => EmulatorConfig::persistent_memory(),
@@ -252,139 +232,6 @@ impl World {
         self.until(20 * SECOND_NS, "no answer", |_| answer.lock().unwrap().is_some())?;
         let result = answer.lock().unwrap().take();
         result.expect("an answer").map_err(|error| error.to_string())
-    }
-
-    /// Starts the set, and prepares the lists on all members.
-    fn begin(&mut self) -> Result<(), String> {
-        for number in self.numbers() {
-            self.start(number)?;
-        }
-        self.ask(1, Request::Initiate(self.config()))?;
-        self.until(20 * SECOND_NS, "the set has no leader", |world| world.leader().is_some())?;
-        let leader = self.leader().expect("it leads");
-        let target = self.target_of(leader).expect("it runs");
-        let seq = client::prepare(&target).map_err(|error| error.to_string())?;
-        self.until(20 * SECOND_NS, "the lists are not everywhere", |world| {
-            world.nodes.values().all(|node| {
-                node.process.as_ref().is_some_and(|process| process.engine.visible() >= seq)
-            })
-        })
-    }
-
-    fn go_on(&mut self, seconds: u64) -> Result<(), String> {
-        let end = now_ns() + seconds * SECOND_NS;
-        while now_ns() < end {
-            self.turn()?;
-        }
-        Ok(())
-    }
-
-    /// The member ends and does not come back by itself.
-    fn lose(&mut self, number: u64) {
-        self.kill(number, true);
-        self.nodes.get_mut(&number).expect("a member").down_until_ns = u64::MAX - 1;
-    }
-
-    /// It comes back with an empty disk.
-    fn replace(&mut self, number: u64) {
-        let node = self.nodes.get_mut(&number).expect("a member");
-        node.disk = Emulator::new(EmulatorConfig::default());
-        node.down_until_ns = 0;
-    }
-
-    /// A write on this member is acknowledged by a majority.
-    fn write_on(&mut self, number: u64, id: i64) -> Result<kauri_base::CommitSeq, String> {
-        let target = self.target_of(number).expect("it runs");
-        let mut unit = kauri_storage::WriteUnit::new();
-        unit.insert(LISTS, kauri_bson::doc! { "_id" => id }.into_vec());
-        let seq = target.engine.commit(&mut unit).map_err(|error| error.to_string())?.seq;
-        target.member.note_visible(seq);
-        self.until(5 * SECOND_NS, "the write is not acknowledged", |_| {
-            matches!(target.member.acknowledged(seq, &Concern::Majority), Ok(None))
-        })?;
-        Ok(seq)
-    }
-
-    /// These members serve, have this commit, and this version of the configuration.
-    fn all_serve(
-        &mut self,
-        numbers: &[u64],
-        seq: kauri_base::CommitSeq,
-        version: i64,
-    ) -> Result<(), String> {
-        self.until(30 * SECOND_NS, "not all serve", |world| {
-            numbers.iter().all(|number| {
-                let process = world.nodes[number].process.as_ref();
-                process.is_some_and(|of| {
-                    let view = of.member.view();
-                    let serves =
-                        matches!(view.state, MemberState::Primary | MemberState::Secondary);
-                    let known = view.config.as_ref().map_or(0, |config| config.version);
-                    serves && of.engine.visible() >= seq && known == version
-                })
-            })
-        })
-    }
-
-    fn force(&mut self, number: u64, config: SetConfig) -> Result<(), String> {
-        self.go_on(5)?;
-        if self.leader().is_some() {
-            return Err("a minority leads".to_owned());
-        }
-        self.ask(number, Request::Reconfigure { config, force: true })?;
-        let leads = |world: &World| world.leader() == Some(number);
-        self.until(5 * SECOND_NS, "it does not lead", leads)
-    }
-
-    fn lose_two_of_three(&mut self) -> Result<(), String> {
-        self.begin()?;
-        let left = self.dice.below(3) + 1;
-        let mut config = self.config();
-        config.version = 2;
-        self.go_on(2)?;
-        if self.ask(left, Request::Reconfigure { config: config.clone(), force: true }).is_ok()
-            && self.leader() != Some(left)
-        {
-            return Err("force in a set that is well".to_owned());
-        }
-        let others: Vec<u64> = self.numbers().into_iter().filter(|of| *of != left).collect();
-        others.iter().for_each(|number| self.lose(*number));
-        self.go_on(5)?;
-        config.version = 3;
-        self.force(left, config)?;
-        let seq = self.write_on(left, 99)?;
-        others.iter().for_each(|number| self.replace(*number));
-        self.all_serve(&[1, 2, 3], seq, 3)?;
-        // They vote, too: without the first one the set goes on.
-        self.go_on(5)?;
-        self.lose(left);
-        self.until(10 * SECOND_NS, "nobody follows it", |world| world.leader().is_some())
-    }
-
-    fn lose_three_of_five(&mut self) -> Result<(), String> {
-        self.begin()?;
-        for number in [3, 4, 5] {
-            self.lose(number);
-        }
-        let mut config = self.config();
-        config.members.truncate(3);
-        config.version = 2;
-        if self.dice.percent(50) {
-            // Its process ends before the others have heard anything.
-            self.lose(2);
-            self.force(1, config)?;
-            self.kill(1, true);
-            self.nodes.get_mut(&2).expect("a member").down_until_ns = 0;
-            self.until(10 * SECOND_NS, "it leads no more", |world| world.leader() == Some(1))?;
-        } else {
-            self.force(1, config)?;
-        }
-        let seq = self.write_on(1, 99)?;
-        self.replace(3);
-        self.all_serve(&[1, 2, 3], seq, 2)?;
-        self.go_on(5)?;
-        self.lose(1);
-        self.until(10 * SECOND_NS, "two of three do not go on", |world| world.leader().is_some())
     }
 
     fn run(&mut self) -> Result<(), String> {
