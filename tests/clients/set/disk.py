@@ -10,20 +10,12 @@ import threading
 from pymongo import MongoClient, WriteConcern
 from pymongo.errors import PyMongoError
 
-from world import World, wait_until
+from world import World, check, checks, wait_until
 
 FLAGS = ["--segmentSizeMB", "4", "--maxSizeGB", "2"]
 DISK_MB = 320
 BATCH = 200
 KB = "x" * 1000
-passed = 0
-
-
-def check(what, condition):
-    global passed
-    assert condition, what
-    passed += 1
-    print(f"ok {what}", flush=True)
 
 
 class Writer(threading.Thread):
@@ -189,7 +181,7 @@ def main():
         full(world, disk, small)
         wait_until("the small one leads", lambda: leads(world, small))
         full(world, disk, small)
-    print(passed)
+    print(checks())
 
 
 if __name__ == "__main__":

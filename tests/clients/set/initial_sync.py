@@ -5,22 +5,11 @@ The last line is the number of checks.
 
 import shutil
 
-from pymongo import MongoClient
-from pymongo.errors import PyMongoError
-
-from disk import Writer, own_status, same_everywhere, started
+from disk import own_status, same_everywhere, started
 from world import FLAGS as FLAGS_OF_A_SET
-from world import World, wait_until
+from world import World, check, checks, wait_until
 
 FLAGS = ["--segmentSizeMB", "4", "--maxSizeGB", "4", "--oplogSize", "8"]
-passed = 0
-
-
-def check(what, condition):
-    global passed
-    assert condition, what
-    passed += 1
-    print(f"ok {what}", flush=True)
 
 
 def copied(member):
@@ -120,7 +109,7 @@ def main():
         begun_with_data(world)
         killed_on_the_way(world)
         too_stale(world)
-    print(passed)
+    print(checks())
 
 
 if __name__ == "__main__":
