@@ -2,6 +2,7 @@
 //! succeed with a write concern error. `maxTimeAlwaysTimeOut` expires every time limit at once,
 //! `maxTimeNeverTimeOut` none. `failGetMoreAfterCursorCheckout` lets a getMore fail after it has found its cursor,
 //! `onPrimaryTransactionalWrite` a write that may be sent again before or after it is executed.
+//! `waitInFindBeforeMakingBatch` holds a find until the failpoint is off or the find is ended.
 
 use crate::dispatch::Injected;
 use crate::invocation::Invocation;
@@ -70,7 +71,42 @@ pub const POINTS: &[&str] = &[
     "maxTimeAlwaysTimeOut",
     "maxTimeNeverTimeOut",
     ON_NUMBERED,
+    IN_FIND,
 ];
+
+/// Holds a find that has its plan and no batch yet.
+const IN_FIND: &str = "waitInFindBeforeMakingBatch";
+/// The interval at which a held find looks whether it may go on.
+const HELD: Duration = Duration::from_millis(10);
+
+/// Fails if the data of [`IN_FIND`] has another option than the namespace, or asks that a find cannot be ended.
+pub fn check_in_find(data: Doc<'_>) -> Result<()> {
+    for elem in data {
+        match (elem.key(), elem.value()) {
+            ("nss", Value::String(_)) => {}
+            ("shouldCheckForInterrupt", value) if value.truthy() => {}
+            (other, _) => bail!(BadValue, "{IN_FIND} has no such option: '{other}'"),
+        }
+    }
+    Ok(())
+}
+
+/// Waits in a find of this namespace as long as a test wants it to.
+pub async fn wait_in_find(invocation: &Invocation<'_>, ns: &str) -> Result<()> {
+    let server = invocation.server;
+    let applies = |data: &[u8]| match Doc::from_bytes(data).map(|data| data.value("nss")) {
+        Ok(Value::String(wanted)) => wanted == ns,
+        _ => true,
+    };
+    let random = || server.random.next_u64() as f64 / u64::MAX as f64;
+    while server.fail_points.any_active()
+        && server.fail_points.fire(IN_FIND, random, applies).is_some()
+    {
+        block(invocation, HELD).await?;
+        invocation.op.check_for_interrupt()?;
+    }
+    Ok(())
+}
 
 /// Fires at each execution of a write that may be sent again.
 const ON_NUMBERED: &str = "onPrimaryTransactionalWrite";

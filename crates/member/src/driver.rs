@@ -4,7 +4,9 @@
 //! what is committed, and publishes what has changed. All on one worker, one thing after the other.
 //!
 //! A leader opens the engine for writes once everything in its log is applied, its own first entry included. It closes a
-//! frame of what workers have committed, and proposes it. Acknowledgements wait for its commit.
+//! frame of what workers have committed, and proposes it. Acknowledgements wait for its commit. Until then, but
+//! not for long, the leader gathers the commits of the next frame: there are as many frames as the set's disks take, not
+//! as many as there are writes.
 //!
 //! Invariants: nothing is sent after an append has failed. A view that says writable is published after the engine
 //! accepts writes, and one that says otherwise before anybody learns of another leader from this member.
@@ -31,7 +33,7 @@ use kauri_base::{Clock, CommitSeq, Error, ErrorCode, OpTime, RandomSource, Resul
 use kauri_medium::Directory;
 use kauri_replication::codec::Kind;
 use kauri_replication::consensus::Acknowledge;
-use kauri_replication::{Config, Consensus, Entry, Payload, Role};
+use kauri_replication::{Config, Consensus, Entry, Log, Payload, Role};
 use kauri_storage::{
     AppliedChange, AppliedUnits, LogPosition, ReplicatedLog, StorageEngine, StorageError,
 };
@@ -44,6 +46,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+/// How long a leader gathers commits at most while its last frame is not committed.
+const GATHER_NS: u64 = 2_000_000;
 /// Between two ticks of consensus.
 const TICK_NS: u64 = 25_000_000;
 /// Ticks in a row that are made up for, if the worker was late.
@@ -263,7 +267,7 @@ impl Driver {
         let applied = self.log()?.applied().index;
         self.applied = log.known(applied);
         self.read_statements(&log)?;
-        let first = log.body(kauri_replication::Log::first(&log));
+        let first = log.body(Log::first(&log));
         self.base_seq = match first {
             Some((frame, _)) if frame.position.index == BASE.index + 1 => frame.first.0 - 1,
             Some(_) => 0,
@@ -323,9 +327,12 @@ impl Driver {
             if self.has_to_apply() {
                 kauri_transport::yield_now().await;
             }
-            let mut tick = self.parts.worker.sleep_until_ns(self.next_ns());
+            let gathers_until = self.gathers_until();
+            let next_ns = self.next_ns().min(gathers_until.unwrap_or(u64::MAX));
+            let mut tick = self.parts.worker.sleep_until_ns(next_ns);
             let arrived = poll_fn(|cx| {
-                if let Some(arrived) = self.parts.member.take_arrived(cx.waker()) {
+                let arrived = self.parts.member.take_arrived(cx.waker(), gathers_until.is_some());
+                if let Some(arrived) = arrived {
                     return Poll::Ready(Some(arrived));
                 }
                 if self.poll_durable(cx) || self.has_to_apply() {
@@ -334,7 +341,7 @@ impl Driver {
                 Pin::new(&mut tick).poll(cx).map(|()| None)
             })
             .await;
-            self.turn_or_end(arrived.map(|(arrived, _)| arrived));
+            self.turn_or_end(arrived);
             self.parts.worker.want_tick_end();
         }
     }
@@ -358,13 +365,20 @@ impl Driver {
         }
     }
 
+    /// Until when commits wait for the next frame, if they do: that the last one is committed ends it.
+    fn gathers_until(&self) -> Option<u64> {
+        let log = self.consensus.as_ref().filter(|_| self.is_open)?.log();
+        let until = self.last_proposal_ns + GATHER_NS;
+        (self.given < Log::last(log) && monotonic_ns() < until).then_some(until)
+    }
+
     /// Whether more has become durable.
     fn poll_durable(&mut self, cx: &mut std::task::Context<'_>) -> bool {
         let Some(consensus) = &mut self.consensus else { return false };
         let log = consensus.log_for_sync();
-        let before = kauri_replication::Log::durable_writes(log);
+        let before = Log::durable_writes(log);
         log.poll_durable(cx);
-        kauri_replication::Log::durable_writes(log) != before || log.failure().is_some()
+        Log::durable_writes(log) != before || log.failure().is_some()
     }
 
     /// Everything that can be done now.
@@ -477,8 +491,9 @@ impl Driver {
 
     /// Proposes what workers have committed.
     fn close_frames(&mut self) {
+        let gathers = self.gathers_until().is_some();
         let Some(consensus) = &mut self.consensus else { return };
-        if !self.is_open || !consensus.can_propose() {
+        if gathers || !self.is_open || !consensus.can_propose() {
             return;
         }
         let term = consensus.term();
@@ -671,7 +686,7 @@ fn newest_config(
     mut config: SetConfig,
     (seen, membership_index): (u64, u64),
 ) -> SetConfig {
-    let first = (seen + 1).max(kauri_replication::Log::first(log));
+    let first = (seen + 1).max(Log::first(log));
     for index in first..=membership_index {
         let Some(Payload::Config(bytes)) = log.known(index).map(|known| known.entry.payload) else {
             continue;

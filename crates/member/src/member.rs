@@ -133,6 +133,8 @@ struct Inbox {
     bytes: usize,
     /// There are commits without a frame.
     commits: bool,
+    /// The driver gathers them: they need not wake it.
+    gathers: bool,
     /// The last commit that the driver was told of.
     noted: u64,
     driver: Option<Waker>,
@@ -331,20 +333,24 @@ impl Member {
         if inbox.noted < seq.0 {
             inbox.noted = seq.0;
             inbox.commits = true;
-            wake(inbox);
+            if !inbox.gathers {
+                wake(inbox);
+            }
         }
     }
 
-    /// For the driver: what has arrived. `waker` is woken by the next arrival.
-    pub fn take_arrived(&self, waker: &Waker) -> Option<(Arrived, bool)> {
+    /// For the driver: what has arrived; nothing but commits is something, too, unless it gathers them. `waker` is woken
+    /// by the next arrival.
+    pub fn take_arrived(&self, waker: &Waker, gathers: bool) -> Option<Arrived> {
         let mut inbox = lock(&self.inbox);
+        inbox.gathers = gathers;
         inbox.driver = Some(waker.clone());
         let arrived = std::mem::take(&mut inbox.arrived);
         inbox.bytes = 0;
         let commits = std::mem::take(&mut inbox.commits);
         let Arrived { requests, messages, copies } = &arrived;
-        let none = requests.is_empty() && messages.is_empty() && copies.is_empty() && !commits;
-        (!none).then_some((arrived, commits))
+        let none = requests.is_empty() && messages.is_empty() && copies.is_empty();
+        (!none || commits && !gathers).then_some(arrived)
     }
 
     /// For the driver: the log could not be written.

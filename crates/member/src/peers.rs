@@ -6,7 +6,7 @@
 use crate::entry_log::Body;
 use crate::message;
 use kauri_bson::{DocWriter, Value};
-use kauri_replication::codec::Envelope;
+use kauri_replication::codec::{Envelope, Kind};
 use kauri_storage::StorageEngine;
 use kauri_transport::WorkerHandle;
 use kauri_transport::outgoing::Outgoing;
@@ -94,8 +94,25 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Letter {
+    /// Whether it says nothing that `next` does not say, which is about to be sent as well.
+    fn is_said_by(&self, next: &Letter) -> bool {
+        let (Letter::Consensus(this), Letter::Consensus(next)) = (self, next) else { return false };
+        let (Some(of), Some(by)) = (&this.message, &next.message) else { return false };
+        let tells_commit =
+            of.kind == Kind::Append && of.entries.is_empty() && of.context.is_empty();
+        tells_commit
+            && this.term == next.term
+            && (by.kind == Kind::Append && by.index == of.index)
+            && by.commit >= of.commit
+    }
+}
+
 fn post(state: &Mutex<State>, letter: Letter) {
     let mut state = lock(state);
+    if state.letters.back().is_some_and(|last| last.is_said_by(&letter)) {
+        state.letters.pop_back();
+    }
     if state.letters.len() < QUEUED_MAX && !state.is_closed {
         state.letters.push_back(letter);
     }

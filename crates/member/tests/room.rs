@@ -63,7 +63,7 @@ fn a_numbered_write_without_room_is_tried_again_while_the_leadership_goes() {
 fn the_driver_is_asked_once_in_a_while() {
     let member = Member::new("rs0");
     let requests = || {
-        let arrived = member.take_arrived(Waker::noop()).map(|(arrived, _)| arrived.requests);
+        let arrived = member.take_arrived(Waker::noop(), false).map(|arrived| arrived.requests);
         arrived.into_iter().flatten().map(|(request, _)| request).collect::<Vec<_>>()
     };
     // Under way, then given up, then tried again.

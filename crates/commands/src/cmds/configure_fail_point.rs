@@ -45,6 +45,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 match name.as_str() {
                     "failCommand" => check_data(data)?,
                     "onPrimaryTransactionalWrite" => fail_command::check_numbered(data)?,
+                    "waitInFindBeforeMakingBatch" => fail_command::check_in_find(data)?,
                     "failGetMoreAfterCursorCheckout" if data.value("errorCode").is_number() => {}
                     "failGetMoreAfterCursorCheckout" => {
                         bail!(BadValue, "{name} needs a number 'errorCode'")

@@ -5,6 +5,7 @@ use super::ddl;
 use super::internal_fields::{query_settings, refuse_term, runtime_now};
 use crate::args::{Args, fields};
 use crate::cursors::Tailing;
+use crate::fail_command;
 use crate::invocation::Invocation;
 use crate::registry::{Command, OpCounter, ReadLevels, Run};
 use crate::reply::{NewCursor, open_cursor};
@@ -70,6 +71,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             }
             _ => Tailing::No,
         };
+        if invocation.server.fail_points.any_active() {
+            fail_command::wait_in_find(invocation, &ns.to_string()).await?;
+        }
         let executor = PlanExecutor::new(root, env).looking_ahead();
         let new = NewCursor {
             ns,

@@ -253,3 +253,34 @@ fn a_command_blocked_beyond_its_time_limit_has_no_effect() {
     client.ok(insert(600_000));
     assert_eq!(client.all_ids("c"), [1]);
 }
+
+#[test]
+fn a_find_is_held_until_the_point_is_off_or_its_time_is_over() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.ok(doc! { "insert" => "c", "documents" => array![doc! { "_id" => 1 }] });
+    let point = |mode: &'static str, data: DocBuf| {
+        let name = "waitInFindBeforeMakingBatch";
+        client.admin().run(&doc! { "configureFailPoint" => name, "mode" => mode, "data" => data })
+    };
+    let find = |name: &'static str| doc! { "find" => name, "maxTimeMS" => 5 };
+    point("alwaysOn", doc! { "nss" => "test.c" });
+    assert_eq!(client.fails(find("c")), 50);
+    client.ok(find("other"));
+    // One end of a held find is the failpoint's.
+    std::thread::scope(|threads| {
+        let held = threads.spawn(|| test.client().all_ids("c"));
+        loop {
+            let reply = point("alwaysOn", doc! { "nss" => "test.c" });
+            if number(&reply, "count") > 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        assert!(!held.is_finished());
+        point("off", doc! {});
+        assert_eq!(held.join().unwrap(), [1]);
+    });
+    assert_eq!(code_of(&point("alwaysOn", doc! { "shouldCheckForInterrupt" => false })), 2);
+    assert_eq!(client.all_ids("c"), [1]);
+}

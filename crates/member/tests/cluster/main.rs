@@ -59,6 +59,13 @@ fn a_retry_is_known_after_its_frame_is_purged() {
 }
 
 #[test]
+fn commits_share_frames_while_one_is_on_its_way() {
+    for seed in 1..=10 {
+        assert_eq!(world::gather(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_seed_decides_everything() {
     for seed in 1..=3 {
         assert_eq!(world::run(seed).hash, world::run(seed).hash, "seed {seed}");

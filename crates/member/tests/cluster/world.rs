@@ -2,7 +2,7 @@
 
 mod scenarios;
 
-pub use scenarios::{force, force_five, retry_after_purge};
+pub use scenarios::{force, force_five, gather, retry_after_purge};
 
 use crate::client::{self, LISTS, Target};
 use crate::node::{Process, SET, Wire, host_of};

@@ -6,7 +6,7 @@
 
 use crate::leaks::{used, used_of};
 use crate::rig::process::within;
-use crate::rig::{Server, Way, address, block, eventually, find, found, insert, status};
+use crate::rig::{Server, Way, address, eventually, find, found, insert, status};
 use kauri_bson::{DocBuf, doc};
 use kauri_client::{ClientError, Connection};
 use std::process::Command;
@@ -40,6 +40,7 @@ pub fn server() {
     within(CLIENTS, PAUSE, "the clients come to their end", || dying(&mut local));
     let failures = server.process.told("RDMA session failed");
     assert!(failures >= 1, "the log reports the lost reply");
+    hold_finds(&mut local, "off");
     let dead = Instant::now();
     within(NOTICED, PAUSE, "all resources are freed", || {
         local.command("admin", &doc! { "ping" => 1 }).unwrap();
@@ -188,12 +189,25 @@ fn lost_packets_are_sent_again(tcp: &mut Connection) {
     assert_eq!(status(tcp, "rdma.switched"), switched);
 }
 
-/// Makes the next find take this long, sends it, and returns when the server executes it.
-fn ask_slowly(tcp: &mut Connection, connection: &mut Connection, millis: i32) {
-    block(tcp, "find", millis);
+/// Sends a find that the server executes and does not answer until [`release`].
+fn ask_held(tcp: &mut Connection, connection: &mut Connection) {
+    hold_finds(tcp, "alwaysOn");
     let before = status(tcp, "rdma.framesIn");
     connection.send("test", &find(1)).unwrap();
     eventually("the server has it", || status(tcp, "rdma.framesIn") > before);
+}
+
+/// Lets the server answer the finds that are held.
+fn release(tcp: &mut Connection) {
+    let before = status(tcp, "rdma.framesOut");
+    hold_finds(tcp, "off");
+    eventually("the server has replied", || status(tcp, "rdma.framesOut") > before);
+}
+
+fn hold_finds(connection: &mut Connection, mode: &str) {
+    let point = "waitInFindBeforeMakingBatch";
+    let command = doc! { "configureFailPoint" => point, "mode" => mode };
+    connection.command("admin", &command).unwrap();
 }
 
 fn a_session_outlives_an_outage(tcp: &mut Connection) {
@@ -202,8 +216,10 @@ fn a_session_outlives_an_outage(tcp: &mut Connection) {
     // A request that does not come through, and then a reply.
     for is_reply in [false, true] {
         let cut = if is_reply {
-            ask_slowly(tcp, &mut connection, 1500);
-            Fault::cut()
+            ask_held(tcp, &mut connection);
+            let cut = Fault::cut();
+            release(tcp);
+            cut
         } else {
             let cut = Fault::cut();
             connection.send("test", &find(1)).unwrap();
@@ -225,8 +241,9 @@ fn used_there(tcp: &mut Connection) -> [i64; 4] {
 fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
     eventually("earlier sessions have ended", || used_there(tcp) == [0; 4]);
     let [mut asking, mut waiting, mut idle] = [(); 3].map(|()| over_rdma());
-    ask_slowly(tcp, &mut waiting, 1500);
+    ask_held(tcp, &mut waiting);
     let cut = Fault::cut();
+    release(tcp);
     let began = Instant::now();
     asking.send("test", &find(1)).unwrap();
     for (who, connection) in [("asks", &mut asking), ("waits for a reply", &mut waiting)] {
@@ -263,7 +280,7 @@ fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
 fn die(tcp: &mut Connection) -> ! {
     let [idle, mut waiting, mut halfway] = [(); 3].map(|()| over_rdma());
     halfway.send_message(&crate::rig::message(&doc! { "ping" => 1 })[..20]).unwrap();
-    ask_slowly(tcp, &mut waiting, 3000);
+    ask_held(tcp, &mut waiting);
     assert_eq!(status(tcp, "rdma.sessions"), 3);
     let word: DocBuf = doc! { "_id" => "dying" };
     let command = doc! { "insert" => "words", "documents" => kauri_bson::array![word] };

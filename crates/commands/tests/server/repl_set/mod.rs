@@ -139,7 +139,7 @@ impl Rig {
     pub fn answer(&self, result: Result<()>) -> Request {
         let mut found = None;
         until("a request for the driver", || {
-            if let Some((mut arrived, _)) = self.member.take_arrived(Waker::noop()) {
+            if let Some(mut arrived) = self.member.take_arrived(Waker::noop(), false) {
                 found = arrived.requests.pop_front();
             }
             found.is_some()

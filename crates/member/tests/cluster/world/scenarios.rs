@@ -21,6 +21,11 @@ pub fn retry_after_purge(seed: u64) -> Result<(), String> {
     with_world(seed, 3, World::purge_and_retry)
 }
 
+/// A leader's commits share frames while one is on its way.
+pub fn gather(seed: u64) -> Result<(), String> {
+    with_world(seed, 3, World::commit_in_a_row)
+}
+
 fn with_world(
     seed: u64,
     members: u64,
@@ -216,5 +221,33 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn commit_in_a_row(&mut self) -> Result<(), String> {
+        const COMMITS: i64 = 50;
+        self.begin()?;
+        let leader = self.leader().expect("it leads");
+        let target = self.target_of(leader).expect("it runs");
+        let frames = || match target.engine.replicated_log() {
+            Ok(log) => Ok(log.frames().last.index),
+            Err(error) => Err(error.to_string()),
+        };
+        let before = frames()?;
+        let mut last = kauri_base::CommitSeq(0);
+        for id in 0..COMMITS {
+            let mut unit = kauri_storage::WriteUnit::new();
+            unit.insert(LISTS, kauri_bson::doc! { "_id" => 1_000 + id }.into_vec());
+            last = target.engine.commit(&mut unit).map_err(|error| error.to_string())?.seq;
+            target.member.note_visible(last);
+            self.turn()?;
+        }
+        self.until(5 * SECOND_NS, "the writes are not acknowledged", |_| {
+            matches!(target.member.acknowledged(last, &Concern::Majority), Ok(None))
+        })?;
+        let made = frames()? - before;
+        match made <= COMMITS as u64 / 4 {
+            true => Ok(()),
+            false => Err(format!("{COMMITS} commits in {made} frames")),
+        }
     }
 }
