@@ -80,6 +80,7 @@ fn serve(options: Options) -> Result<()> {
     let server =
         assemble(&options, &engine, clock, temporary.clone(), operation_memory, (stop, log))?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
+        name: None,
         workers: engine.workers(&options),
         stack_bytes: options.number("net.stackKB", 1024) as usize * 1024,
         arrivals_bytes_max: arrivals_bytes_max(memory_limit),

@@ -142,8 +142,11 @@ pub(crate) fn log_bytes(options: &Options, size: Option<u64>) -> u64 {
 /// Starts the driver of this server's member on a worker of its own, which it answers.
 pub fn start(options: &Options, server: &Arc<Server>) -> Result<Option<Arc<ServiceExecutor>>> {
     let Some(member) = &server.member else { return Ok(None) };
-    let executor =
-        ServiceExecutor::start(&ExecutorOptions { workers: 1, ..ExecutorOptions::default() })?;
+    let executor = ServiceExecutor::start(&ExecutorOptions {
+        name: Some("member"),
+        workers: 1,
+        ..ExecutorOptions::default()
+    })?;
     let Some(worker) = executor.workers().first() else { return Ok(None) };
     let engine = server.backend.engine().clone();
     let flushed = engine.clone();

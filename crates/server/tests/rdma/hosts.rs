@@ -132,7 +132,8 @@ impl Witness {
         self.stop.store(true, Ordering::Relaxed);
         let worst = self.thread.join().expect("a session over TCP has noticed");
         println!("two: the longest ping over TCP during the faults took {} ms", worst.as_millis());
-        assert!(worst < Duration::from_secs(3), "a session over TCP has waited {worst:?}");
+        // Shorter than the time after which a session over RDMA is given up.
+        assert!(worst < Duration::from_secs(6), "a session over TCP has waited {worst:?}");
     }
 }
 

@@ -46,6 +46,8 @@ pub type TickEndHook = Arc<dyn Fn() + Send + Sync>;
 /// Options of an executor.
 #[derive(Default)]
 pub struct ExecutorOptions {
+    /// What the threads are called, before their number; `None`: `worker`.
+    pub name: Option<&'static str>,
     /// Worker threads; 0 for one per core.
     pub workers: usize,
     /// Stack of a request at work, in bytes; 0: [`kauri_fiber::STACK_BYTES`].
@@ -63,6 +65,7 @@ pub struct ExecutorOptions {
 }
 
 pub(crate) struct ExecutorShared {
+    name: &'static str,
     spin_us: AtomicU64,
     replies_held_ns: u64,
     tick_end_hooks: RwLock<Arc<[TickEndHook]>>,
@@ -122,6 +125,7 @@ impl ServiceExecutor {
 
     fn make(options: &ExecutorOptions, count: usize, cores: Vec<usize>) -> Result<Self> {
         let shared = Arc::new(ExecutorShared {
+            name: options.name.unwrap_or("worker"),
             spin_us: AtomicU64::new(options.spin_us),
             replies_held_ns: options.replies_held_us.saturating_mul(1000),
             tick_end_hooks: RwLock::new(Arc::from([])),
@@ -148,7 +152,7 @@ impl ServiceExecutor {
         let (shared, executor) = (Arc::clone(&worker.shared), Arc::clone(&self.shared));
         let (report, started) = std::sync::mpsc::channel();
         let name = match self.workers.get(worker.id()) {
-            Some(_) => format!("worker{}", worker.id()),
+            Some(_) => format!("{}{}", self.shared.name, worker.id()),
             None => "spare".to_owned(),
         };
         let thread = work::thread(name, move || {
