@@ -130,7 +130,8 @@ impl Finder {
             match answer {
                 Ok(connection) => {
                     let (round_trip, seen) = (connection.round_trip(), self.began.elapsed());
-                    self.topology.note(host, Description::of(connection.greeting(), round_trip, seen));
+                    self.topology
+                        .note(host, Description::of(connection.greeting(), round_trip, seen));
                     greeted.insert(host.clone(), connection);
                 }
                 Err(error) => self.topology.note_failure(host, error.to_string()),

@@ -48,7 +48,9 @@ fn wanted<'t>(
     options: &SetOptions,
 ) -> Vec<Server<'t>> {
     let is_fresh = |server: &Server<'t>| match options.preference.max_staleness {
-        Some(most) => staleness_ms(server.1, topology, options.heartbeat) <= most.as_millis() as i64,
+        Some(most) => {
+            staleness_ms(server.1, topology, options.heartbeat) <= most.as_millis() as i64
+        }
         None => true,
     };
     let fresh: Vec<_> = servers.into_iter().filter(is_fresh).collect();
@@ -202,7 +204,8 @@ mod tests {
                 tags.map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
             };
             options.preference.tag_sets = sets.iter().map(parsed).collect();
-            let got = [&with_primary, &no_primary].map(|of| names(&fitting(of, &options, THRESHOLD)));
+            let got =
+                [&with_primary, &no_primary].map(|of| names(&fitting(of, &options, THRESHOLD)));
             assert_eq!(got, [fit, fit_without_primary], "{sets:?} {mode:?}");
         }
     }
@@ -227,7 +230,10 @@ mod tests {
         assert_eq!(fit(&later, Secondary), "c");
         // Behind: only the primary is left, though it is not wanted.
         let behind = [("a", p, "", 5, 1000), ("b", s, "", 5, 10)];
-        assert_eq!((fit(&behind, Secondary), fit(&behind, SecondaryPreferred)), ("".into(), "a".into()));
+        assert_eq!(
+            (fit(&behind, Secondary), fit(&behind, SecondaryPreferred)),
+            ("".into(), "a".into())
+        );
         // Without a primary: behind the newest one, whenever it was asked.
         let none = [("b", s, "", 5, 1000), ("c", s, "", 900, 890), ("d", s, "", 5, 889)];
         assert_eq!(fit(&none, Secondary), "b c");
@@ -245,8 +251,7 @@ mod tests {
     #[test]
     fn staleness_comes_before_tags() {
         let (p, s) = (Role::Primary, Role::Secondary);
-        let servers =
-            [("a", p, "", 5, 1000), ("b", s, "dc:ny", 5, 10), ("c", s, "dc:la", 5, 1000)];
+        let servers = [("a", p, "", 5, 1000), ("b", s, "dc:ny", 5, 10), ("c", s, "dc:la", 5, 1000)];
         let mut options = options(ReadMode::Secondary);
         options.preference.max_staleness = Some(Duration::from_secs(120));
         let tag = |value: &str| vec![("dc".to_owned(), value.to_owned())];

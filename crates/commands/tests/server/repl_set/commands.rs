@@ -95,6 +95,31 @@ fn a_set_begins_with_a_configuration_that_names_this_member_once() {
 }
 
 #[test]
+fn a_set_does_not_begin_with_servers_that_do_not_answer_or_are_in_a_set() {
+    let rig = Rig::start();
+    let admin = rig.client.admin();
+    let check = "replSetInitiate quorum check failed because not all proposed set members responded affirmatively: ";
+    for (hosts, code, words) in [
+        (["other:1", "down:1"], 74, format!("{check}down:1 failed with Connection refused")),
+        (
+            ["alone:1", "other:1"],
+            74,
+            format!("{check}alone:1 failed with not running with --replSet"),
+        ),
+        (
+            ["down:1", "down:2"],
+            74,
+            format!("{check}down:1 failed with Connection refused, down:2 "),
+        ),
+        (["down:1", "taken:1"], 103, "taken:1 is a member of replica set 'rs9' already".to_owned()),
+    ] {
+        let given = document(&[(0, "test:1"), (1, hosts[0]), (2, hosts[1])], 1);
+        let (found, message) = refusal(&admin, doc! { "replSetInitiate" => given });
+        assert!(found == code && message.starts_with(&words), "{found} {message}");
+    }
+}
+
+#[test]
 fn a_driver_that_refuses_has_its_error_in_the_reply() {
     let rig = Rig::start();
     let admin = rig.client.admin();
