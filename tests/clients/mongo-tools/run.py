@@ -473,9 +473,11 @@ def figures():
     client.watched.c.insert_one({"x": 0})
     worker.start()
     try:
-        # It finds a set's other members after the first row.
-        options = ["--discover", "--rowcount", 4] if is_set else ["--rowcount", 1]
-        stat = json.loads(tool("mongostat", *options, "--json", 1).splitlines()[-1])
+        # It finds a set's other members after the first row, and has nothing of a member that has not answered yet.
+        options = ["--discover", "--rowcount", 6] if is_set else ["--rowcount", 1]
+        stat = {}
+        for line in tool("mongostat", *options, "--json", 1).splitlines():
+            stat |= {name: row for name, row in json.loads(line).items() if "insert" in row}
         check("the hosts", sorted(stat), sorted(f"{host}:{port}" for host, port in client.nodes))
         row = stat["%s:%d" % client.address]
         of_set = {"host", "set", "repl"} if is_set else set()
