@@ -7,4 +7,4 @@ export KAURI_HOME
 trap 'rm -rf "$KAURI_HOME"' EXIT
 mongosh=$installed/node/node_modules/mongosh/bin/mongosh.js
 out=$(with_set --empty 4 -- "$python" "$here/mongosh/replay.py" "$mongosh" session-replica-set.txt "$@") || die "$out"
-exactly 61 "$out"
+exactly 62 "$out"

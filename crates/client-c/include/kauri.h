@@ -160,6 +160,9 @@ const char *kauri_transport_name(kauri_transport_t transport);
  *   directConnection=true|false     true: this server, whatever it is; false: its set
  * and of a set:
  *   readPreference=MODE             primary, primaryPreferred, secondary, secondaryPreferred or nearest
+ *   readPreferenceTags=TAG:VALUE,..  members with these tags; several times: the first set that any member has
+ *   maxStalenessSeconds=N           no secondary that is further behind, at least 90
+ *   heartbeatFrequencyMS=N          how often that is looked at (10000)
  *   serverSelectionTimeoutMS=N      how long a server that fits is looked for (30000)
  *   localThresholdMS=N              how much later than the fastest a server may answer to be selected (15)
  *   retryWrites=true|false, retryReads=true|false   whether requests are repeated

@@ -6,7 +6,7 @@
 use crate::ClientError;
 pub use crate::host::Host;
 use crate::host::{HOSTS_MAX, percent_decoded};
-use crate::options::{ReadMode, SetOptions};
+use crate::options::{ReadMode, ReadPreference, SetOptions, Tags};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -51,6 +51,11 @@ pub struct Uri {
     pub introduces: bool,
 }
 
+const HEARTBEAT_MIN: Duration = Duration::from_millis(500);
+/// Smallest `maxStalenessSeconds`.
+const STALENESS_MIN: Duration = Duration::from_secs(90);
+/// How often a primary without work writes something, at least.
+const IDLE_WRITE_PERIOD: Duration = Duration::from_secs(10);
 const SPIN: Duration = Duration::from_micros(20);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -122,11 +127,59 @@ fn truth(name: &str, value: &str) -> Result<bool, String> {
     value.parse().map_err(|_| format!("{name} must be true or false, not '{value}'"))
 }
 
+/// `name:value,…`, or nothing.
+fn tags(name: &str, value: &str) -> Result<Tags, String> {
+    let mut tags = Tags::new();
+    for one in value.split(',').filter(|one| !one.is_empty()) {
+        let wrong = || format!("{name} must be tags like dc:ny,rack:1, not '{value}'");
+        let (tag, of) = one.split_once(':').ok_or_else(wrong)?;
+        let tag = percent_decoded(tag)?;
+        if tag.is_empty() || tags.iter().any(|(known, _)| *known == tag) {
+            return Err(wrong());
+        }
+        tags.push((tag, percent_decoded(of)?));
+    }
+    Ok(tags)
+}
+
+/// A number of seconds; -1: any.
+fn staleness(name: &str, value: &str) -> Result<Option<Duration>, String> {
+    match value.parse::<i32>() {
+        Ok(-1) => Ok(None),
+        Ok(seconds) if seconds > 0 => Ok(Some(Duration::from_secs(seconds as u64))),
+        _ => Err(format!("{name} must be -1 or a positive number, not '{value}'")),
+    }
+}
+
+/// Fails if the estimate of a secondary's staleness, whose error is up to the sum of these times, says too little.
+fn check_staleness(
+    preference: &ReadPreference,
+    heartbeat: Duration,
+    has_heartbeat: bool,
+) -> Result<(), String> {
+    if heartbeat < HEARTBEAT_MIN {
+        return Err(format!("heartbeatFrequencyMS must be at least {}", HEARTBEAT_MIN.as_millis()));
+    }
+    let Some(most) = preference.max_staleness else {
+        // Nothing else looks at the servers while all is well.
+        let why = "heartbeatFrequencyMS needs maxStalenessSeconds";
+        return if has_heartbeat { Err(why.to_owned()) } else { Ok(()) };
+    };
+    let least = STALENESS_MIN.max(heartbeat + IDLE_WRITE_PERIOD);
+    if most < least {
+        return Err(format!("maxStalenessSeconds must be at least {}", least.as_secs_f64()));
+    }
+    Ok(())
+}
+
 /// The options that say how a server of a set is selected.
 #[derive(Default)]
 struct SetGiven {
     direct: Option<bool>,
     mode: Option<ReadMode>,
+    tag_sets: Vec<Tags>,
+    max_staleness: Option<Duration>,
+    heartbeat: Option<Duration>,
     selection_timeout: Option<Duration>,
     local_threshold: Option<Duration>,
     retry_writes: Option<bool>,
@@ -151,6 +204,9 @@ impl SetGiven {
                 let mode = ReadMode::parse(value);
                 self.mode = Some(mode.ok_or_else(|| format!("{name}={value} is no mode"))?);
             }
+            "readpreferencetags" => self.tag_sets.push(tags(name, value)?),
+            "maxstalenessseconds" => self.max_staleness = staleness(name, value)?,
+            "heartbeatfrequencyms" => self.heartbeat = millis()?,
             "serverselectiontimeoutms" => self.selection_timeout = millis()?,
             "localthresholdms" => self.local_threshold = millis()?,
             "retrywrites" => self.retry_writes = Some(truth(name, value)?),
@@ -159,6 +215,19 @@ impl SetGiven {
         }
         self.named = Some(name.to_owned());
         Ok(true)
+    }
+
+    fn preference(&self) -> Result<ReadPreference, String> {
+        let mode = self.mode.unwrap_or(ReadMode::Primary);
+        let tag_sets = self.tag_sets.clone();
+        if mode == ReadMode::Primary && tag_sets.iter().any(|set| !set.is_empty()) {
+            return Err("readPreferenceTags needs another readPreference than primary".to_owned());
+        }
+        if mode == ReadMode::Primary && self.max_staleness.is_some() {
+            return Err("maxStalenessSeconds needs another readPreference than primary".to_owned());
+        }
+        let tag_sets = if mode == ReadMode::Primary { Vec::new() } else { tag_sets };
+        Ok(ReadPreference { mode, tag_sets, max_staleness: self.max_staleness })
     }
 
     /// The options of a set of these hosts, if the connection string means one.
@@ -173,9 +242,13 @@ impl SetGiven {
                 Some(name) => Err(format!("{name} needs several hosts or replicaSet")),
             };
         }
+        let preference = self.preference()?;
         let usual = SetOptions::new(seeds);
+        let heartbeat = self.heartbeat.unwrap_or(usual.heartbeat);
+        check_staleness(&preference, heartbeat, self.heartbeat.is_some())?;
         Ok(Some(SetOptions {
-            mode: self.mode.unwrap_or(usual.mode),
+            preference,
+            heartbeat,
             selection_timeout: self.selection_timeout.unwrap_or(usual.selection_timeout),
             local_threshold: self.local_threshold.unwrap_or(usual.local_threshold),
             retry_writes: self.retry_writes.unwrap_or(usual.retry_writes),
@@ -289,12 +362,24 @@ mod tests {
         let text = "mongodb://a:1/?replicaSet=r&readPreference=secondaryPreferred\
             &serverSelectionTimeoutMS=7&localThresholdMS=0";
         let expected = SetOptions {
-            mode: ReadMode::SecondaryPreferred,
+            preference: ReadPreference::new(ReadMode::SecondaryPreferred),
             selection_timeout: Duration::from_millis(7),
             local_threshold: Duration::ZERO,
-            ..one
+            ..one.clone()
         };
         assert_eq!(parsed(text).set, Some(expected));
+        let text = "mongodb://a:1/?replicaSet=r&readPreference=nearest&maxStalenessSeconds=120\
+            &readPreferenceTags=dc:n%20y,rack:1&heartbeatFrequencyMS=500&readPreferenceTags=";
+        let tag = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let preference = ReadPreference {
+            tag_sets: vec![vec![tag("dc", "n y"), tag("rack", "1")], Vec::new()],
+            max_staleness: Some(Duration::from_secs(120)),
+            ..ReadPreference::new(ReadMode::Nearest)
+        };
+        let heartbeat = Duration::from_millis(500);
+        assert_eq!(parsed(text).set, Some(SetOptions { preference, heartbeat, ..one.clone() }));
+        let any = "mongodb://a:1/?replicaSet=r&maxStalenessSeconds=-1&readPreferenceTags=";
+        assert_eq!(parsed(any).set, Some(one));
         let many: Vec<_> = (0..=HOSTS_MAX).map(|n| format!("h{n}")).collect();
         assert!(format!("mongodb://{}", many.join(",")).parse::<Uri>().is_err());
     }
@@ -316,7 +401,19 @@ mod tests {
             ("mongodb://a/?readPreference=nearest", "needs several hosts"),
             ("mongodb://a/?directConnection=yes", "true or false"),
             ("mongodb://a,b/?localThresholdMS=x", "must be a number"),
-            ("mongodb://a,b/?maxStalenessSeconds=90", "is unknown"),
+            ("mongodb://a,b/?maxStalenessSeconds=90", "needs another readPreference"),
+            ("mongodb://a,b/?readPreferenceTags=a:b", "needs another readPreference"),
+            ("mongodb://a/?readPreferenceTags=", "needs several hosts"),
+            ("mongodb://a,b/?readPreference=nearest&readPreferenceTags=a", "must be tags"),
+            ("mongodb://a,b/?readPreference=nearest&readPreferenceTags=a:b,a:c", "must be tags"),
+            ("mongodb://a,b/?readPreference=nearest&maxStalenessSeconds=89", "at least 90"),
+            ("mongodb://a,b/?readPreference=nearest&maxStalenessSeconds=0", "a positive number"),
+            (
+                "mongodb://a,b/?readPreference=nearest&maxStalenessSeconds=99&heartbeatFrequencyMS=90000",
+                "at least 100",
+            ),
+            ("mongodb://a,b/?heartbeatFrequencyMS=499", "at least 500"),
+            ("mongodb://a,b/?heartbeatFrequencyMS=500", "needs maxStalenessSeconds"),
             ("mongodb://u:p@h", "authentication"),
             ("mongodb://h/?rdma=yes", "auto, require or off"),
             ("mongodb://h/?tls=true", "'tls=true' is unknown"),

@@ -20,6 +20,9 @@ use kauri_member::{Member, MemberState};
 use kauri_query::exec::Totals;
 pub use kauri_query::plan::PlanCache;
 use kauri_storage::Backend;
+use kauri_transport::WorkerHandle;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -58,6 +61,12 @@ pub struct StartInfo {
 
 /// Whether a `host:port` is this server. May look names up, and so blocks for a while.
 pub type HostProbe = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// The reply to a `hello`, or why there is none.
+pub type Greeting = Pin<Box<dyn Future<Output = std::result::Result<DocBuf, String>> + Send>>;
+
+/// Says `hello` to the server at a `host:port`, on this worker.
+pub type Greeter = Arc<dyn Fn(&WorkerHandle, &str) -> Greeting + Send + Sync>;
 
 /// Reads the memory use of the process.
 pub type MemoryProbe = Box<dyn Fn() -> ProcessMemory + Send + Sync>;
@@ -108,6 +117,8 @@ pub struct Server {
     pub member: Option<Arc<Member>>,
     /// Tells which host of a set's configuration this server is.
     pub is_self: HostProbe,
+    /// Asks the servers that are to begin a set. `None`: they are not asked.
+    pub greet: Option<Greeter>,
     /// The start of the server.
     pub start: StartInfo,
     /// Reads the memory use of the process.

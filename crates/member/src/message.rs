@@ -124,6 +124,8 @@ pub struct Status {
     pub echo: (u64, u64),
     /// Whether it wants the leader to hand over to it (`replSetStepUp`).
     pub wants_to_lead: bool,
+    /// When it was elected, as in [`View`](crate::View); of a primary.
+    pub elected: Option<(i64, Timestamp)>,
 }
 
 /// Where a set begins.
@@ -208,6 +210,10 @@ pub fn encode_status(status: &Status) -> Vec<u8> {
         out.put("echo", status.echo.0 as i64);
         out.put("held", status.echo.1 as i64);
         out.put("wantsToLead", status.wants_to_lead);
+        if let Some((wall_ms, time)) = status.elected {
+            out.put("electedWall", wall_ms);
+            out.put("electedTime", time);
+        }
     });
     sealed([&[KIND_STATUS], doc.as_doc().as_bytes()].concat())
 }
@@ -350,6 +356,10 @@ fn decode_status(doc: Doc<'_>) -> Option<Status> {
         sent_ns: number(doc, "sent")?,
         echo: (number(doc, "echo")?, number(doc, "held")?),
         wants_to_lead: matches!(doc.value("wantsToLead"), Value::Bool(true)),
+        elected: match (doc.value("electedWall"), doc.value("electedTime")) {
+            (Value::Int64(wall_ms), Value::Timestamp(time)) => Some((wall_ms, time)),
+            _ => None,
+        },
     })
 }
 
@@ -415,7 +425,11 @@ mod tests {
             other => panic!("{other:?}"),
         }
         let status = Status { set: 9, from: 2, first: 3, echo: (4, 5), ..Status::default() };
-        assert!(matches!(decode(&encode_status(&status)), Ok(Message::Status(of)) if of == status));
+        let elected = Some((7, Timestamp { seconds: 1, increment: 2 }));
+        for status in [Status { elected, ..status }, status] {
+            let read = decode(&encode_status(&status));
+            assert!(matches!(read, Ok(Message::Status(of)) if of == status), "{status:?}");
+        }
         let invitation = Invitation {
             from: 1,
             to: 2,

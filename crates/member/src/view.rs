@@ -137,6 +137,8 @@ pub struct PeerStatus {
     pub durable: Place,
     /// Version and term of its configuration.
     pub config: (i64, i64),
+    /// When it was elected, as in [`View`]; of a primary.
+    pub elected: Option<(i64, Timestamp)>,
     /// Why it does not answer.
     pub error: String,
 }

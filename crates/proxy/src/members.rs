@@ -116,8 +116,8 @@ impl Members {
                 return Poll::Ready(Ok(host.clone()));
             }
             if Pin::new(&mut over).poll(cx).is_ready() {
-                let (mode, account) = (self.options.mode.name(), state.topology.account());
-                let why = format!("no server of the set fits readPreference={mode}: {account}");
+                let (preference, account) = (&self.options.preference, state.topology.account());
+                let why = format!("no server of the set fits {preference}: {account}");
                 return Poll::Ready(Err(ClientError::Selection(why)));
             }
             state.wait(cx.waker());
@@ -131,7 +131,7 @@ impl Members {
         self.change(|topology| {
             let known = topology.servers().find(|(known, _)| *known == host);
             let round_trip = known.map_or(Duration::ZERO, |(_, server)| server.round_trip);
-            topology.note(host, Description::of(reply, round_trip));
+            topology.note(host, Description::of(reply, round_trip, now()));
         });
         self.follows(Some(host))
     }
@@ -172,7 +172,7 @@ impl Members {
         let mut state = self.state();
         change(&mut state.topology);
         let Some(host) = state.followed.clone() else { return };
-        let fit = fitting(&state.topology, self.options.mode, Duration::MAX);
+        let fit = fitting(&state.topology, &self.options, Duration::MAX);
         if !fit.contains(&host) {
             state.followed = None;
             let waiting = std::mem::take(&mut state.waiting);
@@ -224,7 +224,7 @@ impl Members {
         // Servers that these have named are asked, too, before one is followed.
         opened.append(&mut self.ask(unasked(&hosts), worker).await);
         let mut state = self.state();
-        let fit = fitting(&state.topology, self.options.mode, self.options.local_threshold);
+        let fit = fitting(&state.topology, &self.options, self.options.local_threshold);
         let host = choose(&fit, self.random.next_u64())?.clone();
         let session = opened.remove(&host)?;
         state.followed = Some(host.clone());
@@ -269,6 +269,13 @@ impl Members {
         std::mem::take(&mut *lock(&opened))
     }
 
+    /// The known servers but this one.
+    fn others(&self, host: &Host) -> Vec<Host> {
+        let state = self.state();
+        let known = state.topology.servers().map(|(known, _)| known);
+        known.filter(|known| *known != host).cloned().collect()
+    }
+
     /// A session with this server, which has answered a hello.
     async fn greet(&self, host: &Host, worker: &WorkerHandle) -> Option<Opened> {
         let uri = self.uri.to(host.clone());
@@ -279,7 +286,7 @@ impl Members {
         match kauri_client::outgoing::open(worker, &uri, OutgoingOptions::default()).await {
             Ok(opened) => {
                 let round_trip = Duration::from_nanos(monotonic_ns().saturating_sub(began_ns));
-                let description = Description::of(opened.greeting.as_doc(), round_trip);
+                let description = Description::of(opened.greeting.as_doc(), round_trip, now());
                 self.change(|topology| topology.note(host, description));
                 Some(opened)
             }
@@ -293,6 +300,7 @@ impl Members {
     /// Asks the followed server again and again, until it is not followed any more.
     async fn watch(members: &Weak<Members>, host: &Host, opened: &Opened, worker: &WorkerHandle) {
         let mut last = opened.greeting.clone();
+        let mut looked = now();
         loop {
             let told = {
                 let mut asked = pin!(ask_again(&opened.session, &last, worker));
@@ -317,11 +325,26 @@ impl Members {
                         return;
                     }
                     last = reply;
+                    // How far a secondary is behind is known from all servers together.
+                    let SetOptions { preference, heartbeat, .. } = &members.options;
+                    if preference.max_staleness.is_some() && now() >= looked + *heartbeat {
+                        looked = now();
+                        let others = members.others(host);
+                        drop(members.ask(others, worker).await);
+                        if !members.follows(Some(host)) {
+                            return;
+                        }
+                    }
                 }
                 Err(error) => return members.note_failure(host, &error),
             }
         }
     }
+}
+
+/// By a clock that never goes back.
+fn now() -> Duration {
+    Duration::from_nanos(monotonic_ns())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -7,6 +7,7 @@
 use crate::options::Options;
 use kauri_client::outgoing::Opened;
 use kauri_client::{Transport, Uri, Wanted};
+use kauri_commands::server::Greeting;
 use kauri_member::peers::{Dial, Dialing, Link, Sending, send_by};
 use kauri_transport::outgoing::{Outgoing, OutgoingOptions};
 use kauri_transport::{WorkerHandle, monotonic_ns};
@@ -132,6 +133,20 @@ impl Dial for MemberDialer {
             Ok(Box::new(MemberLink { session, host, is_rdma, retry_ns, known }) as Box<dyn Link>)
         })
     }
+}
+
+/// Says `hello` to a server, over a session of its own.
+pub fn greet(worker: &WorkerHandle, host: &str) -> Greeting {
+    let (worker, uri) = (worker.clone(), format!("mongodb://{host}/").parse::<Uri>());
+    Box::pin(async move {
+        let uri = Uri {
+            connect_timeout: CONNECT_TIMEOUT,
+            shared_memory: Wanted::Off,
+            rdma: Wanted::Off,
+            ..uri.map_err(|error| error.to_string())?
+        };
+        open(&worker, &uri).await.map(|opened| opened.greeting)
+    })
 }
 
 async fn open(worker: &WorkerHandle, uri: &Uri) -> Result<Opened, String> {

@@ -23,6 +23,9 @@ URI: mongodb://HOST:PORT/ or mongodb://%2Ftmp%2Fmongodb-27017.sock, with these o
   connectTimeoutMS=N, socketTimeoutMS=N
 Several hosts, or replicaSet=NAME, mean a replica set, whose primary the proxy follows, with these options:
   readPreference=MODE              Follow another member: primaryPreferred, secondary, secondaryPreferred, nearest
+  readPreferenceTags=TAG:VALUE,... Follow a member with these tags; several times: the first set that any member has
+  maxStalenessSeconds=N            Follow no secondary that is further behind, at least 90
+  heartbeatFrequencyMS=N           How often that is looked at [default: 10000]
   serverSelectionTimeoutMS=N       Maximum time that drivers wait for a server that fits [default: 30000]
   localThresholdMS=N               How much later than the fastest a server may answer to fit [default: 15]
 

@@ -314,6 +314,7 @@ fn assemble(
         auto_compact: Default::default(),
         member,
         is_self: crate::set::host_probe(port),
+        greet: Some(Arc::new(crate::member_dialer::greet)),
         slow_ms: AtomicI64::new(options.number("operationProfiling.slowOpThresholdMs", 100) as i64),
         stopping: Default::default(),
     }))

@@ -190,6 +190,7 @@ fn assemble(engine: Arc<dyn StorageEngine>, dice: &Dice) -> Result<Server> {
         auto_compact: Default::default(),
         member: None,
         is_self: Arc::new(|_| false),
+        greet: None,
         slow_ms: AtomicI64::new(i64::MAX),
         stopping: Default::default(),
     })

@@ -1,4 +1,5 @@
 """The requests of percona's mongodb_exporter to a standalone (KAURI_URI): each collector's commands, as it sends them.
+replica_set.py has those to a member of a set.
 
 No package registry has the exporter itself. Each test is one collector. The command succeeds, and the figures that
 become metrics exist, are numbers and match the test's operations. The last line is the number of tests.
@@ -28,10 +29,31 @@ def figures(document, prefix=""):
     return found
 
 
-class Collectors(unittest.TestCase):
+class Figures(unittest.TestCase):
+    def expect(self, found, **wanted):
+        """`__` stands for a dot. A value is exact; a pair is a range."""
+        for name, value in wanted.items():
+            name = name.replace("__", ".")
+            self.assertIn(name, found)
+            if isinstance(value, tuple):
+                low, high = value
+                self.assertTrue(low <= found[name] <= high, f"{name}: {found[name]}")
+            else:
+                self.assertEqual(found[name], value, name)
+
+    def present(self, found, names):
+        missing = [name for name in names.split() if name not in found]
+        self.assertEqual(missing, [])
+
+
+class Collectors(Figures):
+    @staticmethod
+    def uri():
+        return os.environ["KAURI_URI"]
+
     @classmethod
     def setUpClass(cls):
-        cls.client = MongoClient(os.environ["KAURI_URI"], directConnection=True)
+        cls.client = MongoClient(cls.uri(), directConnection=True)
         cls.admin, cls.db = cls.client.admin, cls.client[DATABASE]
         cls.db.orders.insert_many([{"_id": n, "n": n % 10, "s": "x" * 50} for n in range(DOCUMENTS)])
         cls.db.orders.create_index("n")
@@ -48,21 +70,6 @@ class Collectors(unittest.TestCase):
         cls.db.command("profile", 0)
         cls.client.close()
 
-    def expect(self, found, **wanted):
-        """`__` stands for a dot. A value is exact; a pair is a range."""
-        for name, value in wanted.items():
-            name = name.replace("__", ".")
-            self.assertIn(name, found)
-            if isinstance(value, tuple):
-                low, high = value
-                self.assertTrue(low <= found[name] <= high, f"{name}: {found[name]}")
-            else:
-                self.assertEqual(found[name], value, name)
-
-    def present(self, found, names):
-        missing = [name for name in names.split() if name not in found]
-        self.assertEqual(missing, [])
-
     def test_general(self):
         self.admin.command("ping")
         info = self.admin.command("buildInfo")
@@ -70,8 +77,11 @@ class Collectors(unittest.TestCase):
         self.assertEqual(info["modules"], [])
         hello = self.admin.command("isMaster")
         self.assertTrue(hello["ismaster"])
-        self.assertNotIn("setName", hello)
         self.assertNotIn("arbiterOnly", hello)
+        self.check_set(hello)
+
+    def check_set(self, hello):
+        self.assertNotIn("setName", hello)
 
     def test_diagnosticdata(self):
         data = self.admin.command("getDiagnosticData", "1")["data"]
@@ -223,7 +233,8 @@ class Collectors(unittest.TestCase):
         reply = self.admin.command("getParameter", 1, featureCompatibilityVersion=1)
         self.assertEqual(reply["featureCompatibilityVersion"]["version"], "8.0")
 
-    def test_replication_is_refused_as_by_a_standalone(self):
+    def test_replication(self):
+        """The collectors replicasetstatus and replicasetconfig."""
         for command in ("replSetGetStatus", "replSetGetConfig"):
             with self.assertRaises(OperationFailure) as refused:
                 self.admin.command(command, "1")
@@ -235,8 +246,12 @@ class Collectors(unittest.TestCase):
         self.assertIsNone(self.admin["pbmConfig"].find_one({}))
 
 
-if __name__ == "__main__":
-    result = unittest.main(exit=False, argv=sys.argv).result
+def main(module="__main__"):
+    result = unittest.main(module, exit=False, argv=sys.argv).result
     if not result.wasSuccessful() or result.skipped:
         sys.exit(1)
     print(result.testsRun)
+
+
+if __name__ == "__main__":
+    main()

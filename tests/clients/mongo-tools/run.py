@@ -1,4 +1,5 @@
-"""The MongoDB database tools against KAURI_URI: all data arrives byte by byte, and no tool prints a warning.
+"""The MongoDB database tools against KAURI_URI, a server or a replica set: all data arrives byte by byte, and no tool
+prints a warning.
 
 Prints one line per check. The last line is the number of checks.
 """
@@ -26,6 +27,7 @@ from pymongo.errors import OperationFailure
 
 programs = pathlib.Path(sys.argv[1])
 uri = os.environ["KAURI_URI"]
+is_set = "replicaSet=" in uri
 client = MongoClient(uri)
 raw = MongoClient(uri, document_class=RawBSONDocument)
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="mongo-tools-"))
@@ -379,8 +381,9 @@ def oplog():
     tool("mongorestore", "--oplogReplay", "--oplogLimit", "1700000000:7", dump)
     check("the oplog up to a limit", [d["_id"] for d in db.c.find(sort=[("_id", 1)])], [0, 1, 2, 3])
     check("a replaced document", db.c.find_one({"_id": 0}), {"_id": 0, "again": True})
-    # A standalone has no oplog to be dumped.
-    tool("mongodump", "--oplog", "--out", scratch / "none", fails="error getting oplog start")
+    if not is_set:
+        # A standalone has no oplog to be dumped.
+        tool("mongodump", "--oplog", "--out", scratch / "none", fails="error getting oplog start")
     checked("--oplogReplay")
 
 
@@ -470,12 +473,22 @@ def figures():
     client.watched.c.insert_one({"x": 0})
     worker.start()
     try:
-        stat = json.loads(tool("mongostat", "--rowcount", 1, "--json", 1).splitlines()[0])
-        ((host, row),) = stat.items()
-        check("the host", uri, f"mongodb://{host}/")
+        # It finds a set's other members after the first row, and has nothing of a member that has not answered yet.
+        options = ["--discover", "--rowcount", 6] if is_set else ["--rowcount", 1]
+        stat = {}
+        for line in tool("mongostat", *options, "--json", 1).splitlines():
+            stat |= {name: row for name, row in json.loads(line).items() if "insert" in row}
+        check("the hosts", sorted(stat), sorted(f"{host}:{port}" for host, port in client.nodes))
+        row = stat["%s:%d" % client.address]
+        of_set = {"host", "set", "repl"} if is_set else set()
+        for name, other in stat.items():
+            check(f"the set of {name}", other.get("set"), "rs0" if is_set else None)
+            # It does not know how servers of today tell that they are the primary.
+            role = "SLV" if other is row else "SEC"
+            check(f"the role of {name}", other.get("repl"), role if is_set else None)
         of_work = {"insert", "query", "update", "delete", "getmore", "command", "conn"}
         of_process = {"vsize", "res", "net_in", "net_out"}
-        check("columns of mongostat", set(row), of_work | of_process | {"flushes", "qrw", "arw", "time"})
+        check("columns of mongostat", set(row), of_work | of_process | of_set | {"flushes", "qrw", "arw", "time"})
         for name in of_work | of_process:
             figure = re.match(r"\*?([\d.]+)", row[name])
             if not figure or float(figure.group(1)) <= 0:

@@ -1,9 +1,10 @@
-"""How long a set accepts no write when its primary is killed, and when it steps down.
+"""How long a set accepts no write when its primary is killed, and when it steps down. And rolling restarts.
 
-failover.py --kills N --step-downs N --seed X: writers insert all the time, one document after the other, with retryable
+failover.py --kills N --step-downs N --restarts N --seed X: writers insert all the time, one document after the other, with retryable
 writes and w: majority. They must see no error, and no acknowledged document may be missing or be there twice. A time is
-that from the kill, or from the command, to the first reply to a write by another primary. The last line is the number
-of kills and step-downs.
+that from the kill, or from the command, to the first reply to a write by another primary. In a
+rolling restart all members end in order and start again, one after the other, the primary last; every second time
+it does not step down before. The last line is the number of kills, step-downs and restarts.
 """
 
 import argparse
@@ -95,11 +96,13 @@ class Failover:
         self.stopped = threading.Event()
         self.writers = [Writer(n, self.collection, self.stopped) for n in range(WRITERS)]
 
-    def run(self, kills, step_downs):
+    def run(self, kills, step_downs, restarts):
         for writer in self.writers:
             writer.start()
         killed = [self.fault(self.kill) for _ in range(kills)]
         stepped = [self.fault(self.step_down) for _ in range(step_downs)]
+        for number in range(restarts):
+            self.restart_all(steps_down=number % 2 == 0)
         self.settle()
         self.stopped.set()
         for writer in self.writers:
@@ -138,6 +141,23 @@ class Failover:
             raise AssertionError(f"a step-down closed the connection: {error}") from error
         return lambda: None
 
+    def restart_all(self, steps_down):
+        """As an operator upgrades a set."""
+        self.settle()
+        last = self.world.wait_for_primary()
+        for member in [*(member for member in self.world.members if member is not last), last]:
+            if member is last and steps_down:
+                self.step_down(member)
+            ended = member.stop()
+            assert ended == 0, f"member {member.number} ended with {ended}:\n{member.log_end()}"
+            # The others go on.
+            before = self.replies.total()
+            wait_until("writers are at work", lambda: self.replies.total() >= before + REPLIES_BETWEEN)
+            member.start()
+            self.settle()
+        assert self.world.wait_for_primary() is not last, "no other member has become the primary"
+        print(f"all members have started again, {'after' if steps_down else 'without'} a step-down", flush=True)
+
     def check(self):
         errors = [error for writer in self.writers for error in writer.errors]
         assert not errors, f"{len(errors)} errors: {errors[:5]}"
@@ -166,12 +186,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--step-downs", type=int, default=3)
+    parser.add_argument("--restarts", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with World(["--maxSizeGB", "4"]) as world:
         world.initiate()
-        Failover(world, random.Random(options.seed)).run(options.kills, options.step_downs)
-    print(options.kills + options.step_downs)
+        Failover(world, random.Random(options.seed)).run(
+            options.kills, options.step_downs, options.restarts
+        )
+    print(options.kills + options.step_downs + options.restarts)
 
 
 if __name__ == "__main__":

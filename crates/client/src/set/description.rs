@@ -1,8 +1,12 @@
 //! A server, by its reply to `hello`.
 
 use crate::host::{HOSTS_MAX, Host};
+use crate::options::Tags;
 use kauri_bson::{Doc, Value};
 use std::time::Duration;
+
+/// Largest number of a server's tags that are kept.
+const TAGS_MAX: usize = 100;
 
 /// What a server is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +78,12 @@ pub struct Description {
     pub wire_version: i64,
     /// How long a reply takes.
     pub round_trip: Duration,
+    /// When it has answered so, by a clock of the caller's that never goes back.
+    pub seen: Duration,
+    /// Its tags in the set's configuration.
+    pub tags: Tags,
+    /// The time of its newest write, in milliseconds since 1970.
+    pub last_write_ms: Option<i64>,
     /// Why it is unknown.
     pub error: Option<String>,
 }
@@ -85,6 +95,23 @@ fn hosts_in(reply: Doc<'_>, key: &str, hosts: &mut Vec<Host>) {
         if hosts.len() < HOSTS_MAX && !hosts.contains(&one) {
             hosts.push(one);
         }
+    }
+}
+
+/// Tags are strings by the rules of configurations. What is none is left out.
+fn tags_in(reply: Doc<'_>) -> Tags {
+    let Some(tags) = reply.get("tags").and_then(|tags| tags.as_doc()) else { return Tags::new() };
+    let tag = |tag: kauri_bson::Elem<'_>| {
+        let value = tag.value();
+        Some((tag.key().to_owned(), value.as_str()?.to_owned()))
+    };
+    tags.iter().take(TAGS_MAX).filter_map(tag).collect()
+}
+
+fn last_write(reply: Doc<'_>) -> Option<i64> {
+    match reply.get("lastWrite")?.as_doc()?.value("lastWriteDate") {
+        Value::DateTime(ms) => Some(ms),
+        _ => None,
     }
 }
 
@@ -128,12 +155,15 @@ impl Description {
             version: None,
             wire_version: 0,
             round_trip: Duration::ZERO,
+            seen: Duration::ZERO,
+            tags: Tags::new(),
+            last_write_ms: None,
             error,
         }
     }
 
-    /// A server that has answered so, after this time.
-    pub fn of(reply: Doc<'_>, round_trip: Duration) -> Description {
+    /// A server that has answered so, after this time; `seen`: now.
+    pub fn of(reply: Doc<'_>, round_trip: Duration, seen: Duration) -> Description {
         let mut hosts = Vec::new();
         for key in ["hosts", "passives", "arbiters"] {
             hosts_in(reply, key, &mut hosts);
@@ -152,6 +182,9 @@ impl Description {
             version: Version::of(reply),
             wire_version: reply.value("maxWireVersion").to_i64_saturating().unwrap_or(0),
             round_trip,
+            seen,
+            tags: tags_in(reply),
+            last_write_ms: last_write(reply),
             error: None,
         }
     }
@@ -184,16 +217,23 @@ mod tests {
             (doc! { "ok" => 1.0, "setName" => "r", "arbiterOnly" => true }, Role::Arbiter),
             (doc! { "ok" => 1.0, "setName" => "r" }, Role::Other),
         ] {
-            let described = Description::of(reply.as_doc(), Duration::ZERO);
+            let described = Description::of(reply.as_doc(), Duration::ZERO, Duration::ZERO);
             assert_eq!(described.role, role, "{reply:?}");
         }
         let reply = doc! {
             "ok" => 1.0, "setName" => "r", "secondary" => true, "me" => "B:2", "setVersion" => 3,
             "hosts" => array!["a:1", "B:2", 5], "passives" => array!["c:3", "a:1"],
+            "tags" => doc! { "dc" => "ny", "no string" => 1, "rack" => "1" },
+            "lastWrite" => doc! { "lastWriteDate" => Value::DateTime(5) },
             "arbiters" => array!["[::1]:4"], "maxWireVersion" => 21,
             "topologyVersion" => doc! { "processId" => Value::ObjectId([7; 12]), "counter" => 9i64 }
         };
-        let described = Description::of(reply.as_doc(), Duration::from_millis(2));
+        let (round_trip, seen) = (Duration::from_millis(2), Duration::from_secs(3));
+        let described = Description::of(reply.as_doc(), round_trip, seen);
+        assert_eq!((described.round_trip, described.seen), (round_trip, seen));
+        assert_eq!(described.last_write_ms, Some(5));
+        let tag = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(described.tags, [tag("dc", "ny"), tag("rack", "1")]);
         let hosts: Vec<_> = described.hosts.iter().map(Host::to_string).collect();
         assert_eq!(hosts, ["a:1", "b:2", "c:3", "[::1]:4"]);
         assert_eq!(described.me, Some(Host::Tcp("b".to_owned(), 2)));

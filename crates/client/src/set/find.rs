@@ -13,7 +13,7 @@ use crate::{ClientError, Result};
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum time for a server's hello while others may fit.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,6 +26,7 @@ pub struct Finder {
     options: SetOptions,
     topology: Topology,
     random: SeededRandom,
+    began: Instant,
 }
 
 impl Finder {
@@ -36,7 +37,7 @@ impl Finder {
         };
         uri.check()?;
         let (topology, random) = (Topology::new(uri, &options), SeededRandom::from_entropy());
-        Ok(Finder { uri: uri.clone(), options, topology, random })
+        Ok(Finder { uri: uri.clone(), options, topology, random, began: Instant::now() })
     }
 
     /// What the connection string says about selection.
@@ -65,7 +66,7 @@ impl Finder {
             let named = self.unasked(&asked);
             greeted.append(&mut self.ask(&named, end));
             asked.extend(named);
-            let fit = fitting(&self.topology, self.options.mode, self.options.local_threshold);
+            let fit = fitting(&self.topology, &self.options, self.options.local_threshold);
             if let Some(host) = choose(&fit, self.random.next_u64())
                 && let Some(connection) = greeted.remove(host)
             {
@@ -86,6 +87,13 @@ impl Finder {
         }
     }
 
+    /// Asks all servers. Answers whether this one fits still, by what they say.
+    pub fn fits_still(&mut self, host: &Host) -> bool {
+        let all = self.unasked(&[]);
+        drop(self.ask(&all, Deadline::after(Some(self.options.selection_timeout))));
+        fitting(&self.topology, &self.options, Duration::MAX).contains(host)
+    }
+
     /// The known servers that are not among these.
     fn unasked(&self, asked: &[Host]) -> Vec<Host> {
         let known = self.topology.servers().map(|(host, _)| host);
@@ -93,10 +101,11 @@ impl Finder {
     }
 
     fn in_vain(&self) -> ClientError {
-        let (mode, millis) = (self.options.mode.name(), self.options.selection_timeout.as_millis());
+        let preference = &self.options.preference;
+        let millis = self.options.selection_timeout.as_millis();
         let account = self.topology.account();
         ClientError::Selection(format!(
-            "no server of the set fits readPreference={mode} within {millis} ms: {account}"
+            "no server of the set fits {preference} within {millis} ms: {account}"
         ))
     }
 
@@ -120,8 +129,9 @@ impl Finder {
         for (host, answer) in hosts.iter().zip(answers) {
             match answer {
                 Ok(connection) => {
-                    let round_trip = connection.round_trip();
-                    self.topology.note(host, Description::of(connection.greeting(), round_trip));
+                    let (round_trip, seen) = (connection.round_trip(), self.began.elapsed());
+                    self.topology
+                        .note(host, Description::of(connection.greeting(), round_trip, seen));
                     greeted.insert(host.clone(), connection);
                 }
                 Err(error) => self.topology.note_failure(host, error.to_string()),

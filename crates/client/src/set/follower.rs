@@ -12,7 +12,7 @@ use super::find::Finder;
 use super::retry::{self, Repeat};
 use super::topology::Kind;
 use crate::connection::Connection;
-use crate::options::ReadMode;
+use crate::options::{ReadMode, SetOptions};
 use crate::request::Sequence;
 use crate::uri::{Host, Uri};
 use crate::{ClientError, Result};
@@ -87,6 +87,10 @@ pub struct Follower {
     /// The connection is replaced before the next request.
     is_lost: bool,
     last_used: Instant,
+    /// When the servers were asked last.
+    looked: Instant,
+    /// `$readPreference` of reads. `None`: the primary.
+    preference: Option<DocBuf>,
     in_flight: VecDeque<InFlight>,
     kept: Option<Kept>,
     timeout: Option<Option<Duration>>,
@@ -102,8 +106,13 @@ impl Follower {
         let mut finder = Finder::new(uri)?;
         let (host, connection) = finder.find()?;
         let session = finder.random_id();
+        let SetOptions { preference, .. } = finder.options();
+        let is_primary = preference.mode == ReadMode::Primary;
+        let preference = (!is_primary).then(|| preference.document());
         Ok(Follower {
             finder,
+            preference,
+            looked: Instant::now(),
             host,
             connection,
             previous: None,
@@ -166,7 +175,9 @@ impl Follower {
 
     /// Sends a command with its own `$db`, and document sequences. Returns the request's id.
     pub fn send_request(&mut self, body: Doc<'_>, sequences: &[Sequence<'_>]) -> Result<i32> {
-        if self.in_flight.is_empty() && (self.is_lost || self.has_ended_unused()) {
+        if self.in_flight.is_empty()
+            && (self.is_lost || self.has_ended_unused() || self.is_behind())
+        {
             self.replace()?;
         }
         let repeat = self.repeat_of(body, sequences);
@@ -189,6 +200,17 @@ impl Follower {
         is_idle && self.connection.has_ended()
     }
 
+    /// Whether the server has fallen behind by more than `maxStalenessSeconds`. It is looked at after each
+    /// `heartbeatFrequencyMS`, which takes as long as the slowest server's hello.
+    fn is_behind(&mut self) -> bool {
+        let SetOptions { preference, heartbeat, .. } = self.finder.options();
+        if preference.max_staleness.is_none() || self.looked.elapsed() < *heartbeat {
+            return false;
+        }
+        self.looked = Instant::now();
+        !self.finder.fits_still(&self.host)
+    }
+
     fn repeat_of(&self, body: Doc<'_>, sequences: &[Sequence<'_>]) -> Repeat {
         let greeting = self.connection.greeting();
         let is_one = greeting.get("setName").is_some() || greeting.get("msg").is_some();
@@ -200,12 +222,11 @@ impl Follower {
     /// wanted for a read. `None`: nothing.
     fn with_fields(&mut self, body: Doc<'_>, repeat: Repeat) -> Option<DocBuf> {
         let is_number = repeat == Repeat::NumberedWrite && self.in_flight.is_empty();
-        let mode = self.finder.options().mode;
-        let is_mode = mode != ReadMode::Primary
+        let has_mode = self.preference.is_some()
             && self.finder.topology().kind() != Kind::Single
             && retry::is_read(body)
             && body.get("$readPreference").is_none();
-        if !is_number && !is_mode {
+        if !is_number && !has_mode {
             return None;
         }
         let number = self.number + i64::from(is_number);
@@ -217,8 +238,8 @@ impl Follower {
                 out.put("lsid", doc! { "id" => id });
                 out.put("txnNumber", number);
             }
-            if is_mode {
-                out.put("$readPreference", doc! { "mode" => mode.name() });
+            if let Some(preference) = self.preference.as_ref().filter(|_| has_mode) {
+                out.put("$readPreference", preference);
             }
         }))
     }
@@ -308,7 +329,7 @@ impl Follower {
         }
         let replaced = std::mem::replace(&mut self.connection, connection);
         self.previous.get_or_insert(replaced);
-        (self.host, self.is_lost) = (host, false);
+        (self.host, self.is_lost, self.looked) = (host, false, Instant::now());
         Ok(())
     }
 }

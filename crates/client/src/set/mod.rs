@@ -21,7 +21,7 @@ pub mod retry;
 mod selection;
 pub mod topology;
 
-pub use crate::options::{ReadMode, SetOptions};
+pub use crate::options::{ReadMode, ReadPreference, SetOptions, Tags};
 pub use description::{Description, Role};
 pub use find::Finder;
 pub use follower::Follower;

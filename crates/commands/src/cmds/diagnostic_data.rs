@@ -1,10 +1,10 @@
-//! `getDiagnosticData`: one sample of monitoring data: `serverStatus` and figures of the machine, each with its
-//! start and end time. With `diagnosticDataCollectionEnabled` off, there is no sample.
+//! `getDiagnosticData`: one sample of monitoring data: `serverStatus`, `replSetGetStatus` of a set's member, and
+//! figures of the machine, each with its start and end time. With `diagnosticDataCollectionEnabled` off, there is no sample.
 //!
 //! The command takes the sample itself. The collection on disk takes its own samples ([`sample`]) and writes
 //! [`about`] at the head of each file.
 
-use super::{build_info, get_cmd_line_opts, host_info, server_status};
+use super::{build_info, get_cmd_line_opts, host_info, repl_set, server_status};
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use crate::server::Server;
@@ -38,6 +38,11 @@ pub fn sample(source: &Source<'_>) -> DocBuf {
             timed(server, &mut out.document("serverStatus"), |out| {
                 server_status::write(source, out);
             });
+            if let Some(status) = repl_set::status::sample(server) {
+                timed(server, &mut out.document("replSetGetStatus"), |out| {
+                    out.put_all(status.as_doc());
+                });
+            }
             timed(server, &mut out.document("systemMetrics"), |out| (server.system)(out));
         });
     })

@@ -67,6 +67,16 @@ pub struct TestServer {
     transport: FakeTransport,
 }
 
+/// The `hello` of another server.
+fn greeting(host: &str) -> Result<DocBuf, String> {
+    match host.split(':').next() {
+        Some("down") => Err("Connection refused".to_owned()),
+        Some("alone") => Ok(doc! { "ok" => 1.0 }),
+        Some("taken") => Ok(doc! { "ok" => 1.0, "setName" => "rs9" }),
+        _ => Ok(doc! { "ok" => 1.0, "isreplicaset" => true }),
+    }
+}
+
 impl TestServer {
     pub fn start() -> TestServer {
         TestServer::start_on(Arc::new(EphemeralEngine::new()), 2, &[])
@@ -174,6 +184,7 @@ impl TestServer {
             auto_compact: Default::default(),
             member,
             is_self: Arc::new(|host| host == "alias:1"),
+            greet: Some(Arc::new(|_, host| Box::pin(std::future::ready(greeting(host))))),
             slow_ms: AtomicI64::new(1_000_000),
             stopping: Default::default(),
         });

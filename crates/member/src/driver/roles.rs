@@ -351,6 +351,7 @@ impl Driver {
             written: of.status.written,
             durable: of.status.durable,
             config: of.status.config,
+            elected: of.status.elected,
             error: of.peer.error().unwrap_or_default(),
         }
     }

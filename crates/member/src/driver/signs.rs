@@ -53,6 +53,7 @@ impl Driver {
                 sent_ns: now_ns,
                 echo: (state.status.sent_ns, now_ns.saturating_sub(state.heard_ns)),
                 wants_to_lead: self.wants_to_lead,
+                elected: self.elected.filter(|_| self.is_open),
             };
             state.peer.send_bytes(message::encode_status(&status));
         }

@@ -1,11 +1,12 @@
 //! Servers that do what a test tells them: members of a replica set, ones that die, ones that hang.
 
-use crate::stand::{message, proxy, received, server};
+use crate::stand::{Answer, message, proxy, proxy_before, received, serve_all, server};
 use kauri_bson::{Doc, Value, array, doc};
 use kauri_client::{ClientError, Connection};
 use kauri_wire::{Message, flags, write_query};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,47 @@ fn a_driver_of_a_replica_set_stays_on_the_proxy() {
     stays(Doc::from_bytes(reply.documents().next().unwrap()).unwrap());
     let other = driver.command("admin", &doc! { "replSetGetConfig" => 1 }).unwrap();
     assert_eq!(other.as_doc().value("hosts"), array!["far:1"]);
+    proxy.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn a_secondary_that_falls_behind_is_followed_no_more() {
+    let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let hosts = listeners.each_ref().map(|of| of.local_addr().unwrap().to_string());
+    let primary_wrote_s = Arc::new(AtomicI64::new(1000));
+    for (listener, is_primary) in listeners.into_iter().zip([true, false]) {
+        let (hosts, wrote_s) = (hosts.clone(), Arc::clone(&primary_wrote_s));
+        let answer: Answer = Arc::new(move |_, _, command| {
+            if !matches!(command.first().unwrap().key(), "hello" | "isMaster") {
+                return Some(doc! { "isPrimary" => is_primary, "ok" => 1.0 });
+            }
+            let seconds = if is_primary { wrote_s.load(Ordering::SeqCst) } else { 1000 };
+            Some(doc! {
+                "ok" => 1.0,
+                "setName" => "r",
+                "isWritablePrimary" => is_primary,
+                "secondary" => !is_primary,
+                "hosts" => array![hosts[0].as_str(), hosts[1].as_str()],
+                "lastWrite" => doc! { "lastWriteDate" => Value::DateTime(seconds * 1000) },
+                "maxWireVersion" => 25
+            })
+        });
+        serve_all(listener, answer);
+    }
+    let options = "replicaSet=r&readPreference=secondaryPreferred&maxStalenessSeconds=90\
+        &heartbeatFrequencyMS=500&localThresholdMS=60000";
+    let (proxy, uri) = proxy_before(&hosts.join(","), options);
+    let mut driver = Connection::open(&uri).unwrap();
+    let mut is_primary = || {
+        let reply = driver.command("test", &doc! { "ping" => 1 }).unwrap();
+        reply.as_doc().value("isPrimary") == Value::Bool(true)
+    };
+    assert!(!is_primary());
+    primary_wrote_s.store(1100, Ordering::SeqCst);
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_primary() {
+        assert!(Instant::now() < until, "the secondary is followed still");
+    }
     proxy.stop(Duration::from_secs(5));
 }
 

@@ -16,13 +16,18 @@ pub type Answer = Arc<dyn Fn(usize, usize, Doc<'_>) -> Option<DocBuf> + Send + S
 pub fn server(answer: Answer) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
+    serve_all(listener, answer);
+    port
+}
+
+/// The same at this address.
+pub fn serve_all(listener: TcpListener, answer: Answer) {
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
             let (stream, answer) = (stream.unwrap(), Arc::clone(&answer));
             std::thread::spawn(move || serve(stream, number, &answer));
         }
     });
-    port
 }
 
 fn serve(mut stream: TcpStream, connection: usize, answer: &Answer) {
@@ -63,7 +68,12 @@ pub fn received(stream: &mut TcpStream) -> Option<Vec<u8>> {
 }
 
 pub fn proxy(port: u16, options: &str) -> (Proxy, Uri) {
-    let uri = format!("mongodb://127.0.0.1:{port}/?sharedMemory=off&rdma=off&{options}");
+    proxy_before(&format!("127.0.0.1:{port}"), options)
+}
+
+/// Before a set, whose hosts are separated by commas.
+pub fn proxy_before(hosts: &str, options: &str) -> (Proxy, Uri) {
+    let uri = format!("mongodb://{hosts}/?sharedMemory=off&rdma=off&{options}");
     let proxy = Proxy::start(&ProxyOptions {
         bind_ips: vec!["127.0.0.1".to_owned()],
         port: 0,

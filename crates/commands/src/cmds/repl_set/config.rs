@@ -1,6 +1,6 @@
 //! `replSetInitiate`, `replSetReconfig`, `replSetGetConfig`: the set's configuration.
 
-use super::{ask, config_of, member_of};
+use super::{ask, config_of, member_of, quorum};
 use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
@@ -52,6 +52,7 @@ fn initiate<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 config
             }
         };
+        quorum::check(invocation, &config, &server.start.member_host).await?;
         let attr = kauri_bson::log_doc(Attr::new(), "config", config.to_doc().as_doc());
         log::info("REPL", 21356, "-", "replSetInitiate: configuration accepted", attr);
         ask(invocation, member, Request::Initiate(config)).await

@@ -7,6 +7,7 @@ pub mod config;
 pub mod describe;
 pub mod member;
 pub mod message;
+pub mod quorum;
 pub mod status;
 
 use crate::invocation::Invocation;

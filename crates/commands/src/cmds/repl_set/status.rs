@@ -6,7 +6,7 @@ use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use crate::server::Server;
 use kauri_base::{Timestamp, bail};
-use kauri_bson::{DocWriter, Value};
+use kauri_bson::{DocBuf, DocWriter, Value};
 use kauri_member::initial_sync::receiver::Progress as SyncProgress;
 use kauri_member::view::Place;
 use kauri_member::{Member, MemberConfig, MemberState, PeerStatus, Progress, SetConfig, View};
@@ -38,6 +38,15 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         write(&mut invocation.reply, server, member, (&view, config));
         Ok(())
     })
+}
+
+/// The reply, for samples of monitoring data. `None`: this server is not a member of a set.
+pub fn sample(server: &Server) -> Option<DocBuf> {
+    let member = server.member.as_ref()?;
+    let view = member.view();
+    describe::place(&view)?;
+    let config = view.config.as_deref()?;
+    Some(DocBuf::build(|out| write(out, server, member, (&view, config))))
 }
 
 /// The member that this one follows.
@@ -204,6 +213,9 @@ fn write_peer(
     out.put("syncSourceHost", source.map_or("", |source| source.host.as_str()));
     out.put("syncSourceId", source.map_or(-1, |source| i32::from(source.id)));
     out.put("infoMessage", "");
+    if let Some((when, time)) = peer.elected.filter(|_| peer.state == MemberState::Primary) {
+        write_elected(out, when, time);
+    }
     out.put("configVersion", peer.config.0 as i32);
     out.put("configTerm", peer.config.1);
 }

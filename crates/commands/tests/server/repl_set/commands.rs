@@ -95,6 +95,31 @@ fn a_set_begins_with_a_configuration_that_names_this_member_once() {
 }
 
 #[test]
+fn a_set_does_not_begin_with_servers_that_do_not_answer_or_are_in_a_set() {
+    let rig = Rig::start();
+    let admin = rig.client.admin();
+    let check = "replSetInitiate quorum check failed because not all proposed set members responded affirmatively: ";
+    for (hosts, code, words) in [
+        (["other:1", "down:1"], 74, format!("{check}down:1 failed with Connection refused")),
+        (
+            ["alone:1", "other:1"],
+            74,
+            format!("{check}alone:1 failed with not running with --replSet"),
+        ),
+        (
+            ["down:1", "down:2"],
+            74,
+            format!("{check}down:1 failed with Connection refused, down:2 "),
+        ),
+        (["down:1", "taken:1"], 103, "taken:1 is a member of replica set 'rs9' already".to_owned()),
+    ] {
+        let given = document(&[(0, "test:1"), (1, hosts[0]), (2, hosts[1])], 1);
+        let (found, message) = refusal(&admin, doc! { "replSetInitiate" => given });
+        assert!(found == code && message.starts_with(&words), "{found} {message}");
+    }
+}
+
+#[test]
 fn a_driver_that_refuses_has_its_error_in_the_reply() {
     let rig = Rig::start();
     let admin = rig.client.admin();
@@ -222,6 +247,25 @@ fn secondaries_sync_from_the_primary() {
 }
 
 #[test]
+fn the_status_tells_when_another_member_was_elected() {
+    let rig = Rig::primary(3);
+    rig.publish(MemberState::Secondary, 4);
+    let elected = Some((START_MS - 7, Timestamp { seconds: 9, increment: 1 }));
+    let of = |member, state| PeerStatus { member, state, elected, ..PeerStatus::default() };
+    rig.member.set_peers(vec![of(1, MemberState::Primary), of(2, MemberState::Secondary)]);
+    let reply = rig.client.admin().ok(doc! { "replSetGetStatus" => 1 });
+    let Value::Array(members) = reply.as_doc().value("members") else { panic!("no members") };
+    let members: Vec<_> = members.as_doc().iter().filter_map(|member| member.as_doc()).collect();
+    assert_eq!(members[1].value("electionDate"), Value::DateTime(START_MS - 7));
+    assert!(
+        matches!(members[1].value("electionTime"), Value::Timestamp(time) if time.seconds == 9)
+    );
+    for other in [members[0], members[2]] {
+        assert!(other.get("electionDate").is_none() && other.get("electionTime").is_none());
+    }
+}
+
+#[test]
 fn the_status_tells_the_set_as_this_member_sees_it() {
     let rig = Rig::primary(3);
     let place = |seconds: u32| Place {
@@ -285,6 +329,9 @@ fn the_status_tells_the_set_as_this_member_sees_it() {
     assert_eq!(text(&members[1], "syncSourceHost"), "test:1");
     assert_eq!(text(&members[2], "lastHeartbeatMessage"), "connection refused");
     assert_eq!(text(&members[0], "infoMessage"), "");
+    let sample = at(&rig.client.admin().ok(doc! { "getDiagnosticData" => 1 }), "data");
+    let sampled = at(&sample, "replSetGetStatus");
+    assert_eq!((text(&sampled, "set"), number(&sampled, "myState")), ("rs0".into(), 1));
     rig.member.note_failure("no space");
     let reply = rig.client.admin().ok(doc! { "replSetGetStatus" => 1 });
     let Value::Array(members) = reply.as_doc().value("members") else { panic!("no members") };
