@@ -123,6 +123,15 @@ impl Driver {
             return asker.answer(refused(ErrorCode::NotWritablePrimary, message));
         };
         let config = SetConfig { term: consensus.term() as i64, ..config };
+        if !self.proposed.is_empty() {
+            let message = "another configuration is being proposed";
+            return asker.answer(refused(ErrorCode::ConfigurationInProgress, message));
+        }
+        // Another one may have come into force since the command looked.
+        let follows = self.config.as_ref().map_or(Ok(()), |old| config.check_successor(old, force));
+        if follows.is_err() {
+            return asker.answer(follows);
+        }
         match consensus.propose_config(config.to_doc().as_doc().as_bytes()) {
             Ok((index, term)) => self.proposed.push_back((index, term, asker)),
             Err(error) => {

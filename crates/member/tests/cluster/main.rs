@@ -13,12 +13,17 @@ use std::sync::Mutex;
 
 /// Seeds of a run in `make test`.
 const SEEDS: u64 = 1_000;
+/// Seeds that fail before no more are looked at.
+const FAILED_MAX: usize = 8;
 
 #[test]
 fn sets_keep_their_promises_under_faults() {
     let failed = Mutex::new(Vec::new());
     let all = Mutex::new(world::Counts::default());
     each_seed(seeds(SEEDS), |seed| {
+        if failed.lock().unwrap().len() >= FAILED_MAX {
+            return;
+        }
         let outcome = world::run(seed);
         let mut all = all.lock().unwrap();
         all.add(&outcome.counts);
@@ -32,14 +37,8 @@ fn sets_keep_their_promises_under_faults() {
     let (first, end) = seeds(SEEDS);
     if end - first >= SEEDS {
         // What is never met is not tested.
-        assert!(all.appends > 0 && all.reads > 0 && all.elections > 0, "{all:?}");
-        assert!(all.restarts > 0 && all.deaths > 0 && all.power_losses > 0, "{all:?}");
-        assert!(all.retries > all.answered && all.answered > 0, "{all:?}");
-        assert!(
-            all.step_downs > 0 && all.partitions > 0 && all.wiped > 0 && all.times > 0,
-            "{all:?}"
-        );
-        assert!(all.copies > 0 && all.purged > 0, "{all:?}");
+        assert_eq!(all.missing(), [""; 0], "{all:?}");
+        assert!(all.retries > all.answered, "{all:?}");
     }
 }
 
