@@ -314,6 +314,7 @@ impl Driver {
         if let Some(consensus) = &mut self.consensus {
             consensus.set_priorities(priorities(&config));
         }
+        self.wants_to_lead &= config.may_lead(own);
         self.config = Some(Arc::new(config));
     }
 
@@ -548,6 +549,7 @@ impl Driver {
         }
     }
 
+    /// A configuration that is committed, if it is newer than the one in force.
     fn take_config(&mut self, bytes: &[u8]) {
         let Ok(doc) = kauri_bson::Doc::from_bytes(bytes) else { return };
         let Ok(config) = SetConfig::parse(doc) else { return };

@@ -320,11 +320,7 @@ impl Driver {
         let Some(config) = &self.config else {
             return refused(ErrorCode::NotYetInitialized, "no replset config has been received");
         };
-        let can = config
-            .members
-            .iter()
-            .any(|of| of.number() == self.number && of.priority > 0.0 && of.votes > 0);
-        if !can {
+        if !config.may_lead(self.number) {
             return refused(ErrorCode::CommandFailed, "Election failed.");
         }
         // Told to the leader with the next sign of life.

@@ -15,7 +15,7 @@ use kauri_member::acks::Concern;
 use kauri_member::stored::StateFile;
 use kauri_member::{MemberConfig, MemberState, Request, SetConfig};
 use kauri_replication::simulated::{Network, Weather};
-use kauri_storage::StorageEngine;
+use kauri_storage::{LogPosition, StorageEngine};
 use kauri_testkit::{Dice, model::Model};
 use kauri_transport::{SeededWorkers, WorkerHandle};
 use std::collections::BTreeMap;
@@ -615,14 +615,26 @@ impl World {
             Some(process) => {
                 let (view, log) = (process.member.view(), process.engine.replicated_log());
                 let log = log.map(|log| (log.frames(), log.applied(), log.committed()));
+                let log = log.map(|(frames, applied, committed)| {
+                    let place = |of: LogPosition| format!("{}.{}", of.term, of.index);
+                    let (purged, last) = (place(frames.purged), place(frames.last));
+                    format!("{purged} to {last}, applied {}, committed {committed}", applied.index)
+                });
+                let version = view.config.as_ref().map(|of| (of.term, of.version));
+                let of = self.membership(*number).map(|of| (of.voters, of.learners));
                 format!(
-                    "{number}: {:?} of {:?} in {}, {log:?}",
+                    "{number}: {:?} of {:?} in {}, {log:?}, {version:?}, {of:?}",
                     view.state, view.primary, view.term
                 )
             }
             None => format!("{number}: down"),
         };
-        self.nodes.iter().map(of).collect::<Vec<_>>().join("; ")
+        let of_config = |of: &MemberConfig| {
+            format!("{} votes {} priority {}", of.number(), of.votes, of.priority)
+        };
+        let named: Vec<String> = self.newest.members.iter().map(of_config).collect();
+        let nodes: Vec<String> = self.nodes.iter().map(of).collect();
+        format!("{}: {}", named.join(", "), nodes.join("; "))
     }
 
     /// No more faults: the set is to accept writes.
