@@ -92,7 +92,7 @@ impl Driver {
         let machine_run = self.parts.host.machine_run();
         let config = config.clone();
         let seen = BASE.index;
-        let (is_forced, forgotten) = (false, BTreeSet::new());
+        let (is_forced, forgotten, leaving) = (false, BTreeSet::new(), BTreeMap::new());
         let stored = Stored {
             number,
             origin,
@@ -101,6 +101,7 @@ impl Driver {
             seen,
             is_forced,
             forgotten,
+            leaving,
             state,
             machine_run,
         };

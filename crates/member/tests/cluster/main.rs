@@ -58,6 +58,42 @@ fn a_retry_is_known_after_its_frame_is_purged() {
 }
 
 #[test]
+fn a_leader_that_is_cut_off_forgets_its_statements() {
+    for seed in 1..=10 {
+        assert_eq!(world::cut_off_while_purging(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn frames_behind_a_copy_are_kept() {
+    for seed in 1..=5 {
+        assert_eq!(world::copy_slowly(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn no_statement_is_purged() {
+    for seed in 1..=5 {
+        assert_eq!(world::purge_fast(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_configuration_survives_its_members_death() {
+    for seed in 1..=10 {
+        assert_eq!(world::die_while_reconfiguring(seed, 3), Ok(()), "seed {seed}");
+        assert_eq!(world::die_while_reconfiguring(seed, 1), Ok(()), "alone, seed {seed}");
+    }
+}
+
+#[test]
+fn a_member_comes_back_to_a_leader_it_does_not_know() {
+    for seed in 1..=5 {
+        assert_eq!(world::come_back_to_strangers(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_seed_decides_everything() {
     for seed in 1..=3 {
         assert_eq!(world::run(seed).hash, world::run(seed).hash, "seed {seed}");

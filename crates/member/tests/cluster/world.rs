@@ -1,8 +1,12 @@
 //! A run: from a seed to what was wrong with it.
 
+mod crashes;
 mod reconfigurations;
 mod scenarios;
 
+pub use crashes::{
+    come_back_to_strangers, copy_slowly, cut_off_while_purging, die_while_reconfiguring, purge_fast,
+};
 pub use scenarios::{force, force_five, retry_after_purge};
 
 use crate::client::{self, LISTS, Target};
