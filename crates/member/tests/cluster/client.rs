@@ -249,7 +249,9 @@ async fn look(
 ) {
     let Some((version, list)) = read(&target.engine, key) else { return };
     let seen = match target.member.acknowledged(version, &Concern::Majority) {
-        Ok(Some(ticket)) => within(worker, PATIENCE, ticket).await.is_some_and(|result| result.is_ok()),
+        Ok(Some(ticket)) => {
+            within(worker, PATIENCE, ticket).await.is_some_and(|result| result.is_ok())
+        }
         Ok(None) => true,
         Err(_) => false,
     };

@@ -230,7 +230,8 @@ impl World {
         let log_bytes =
             dice.pick(&[1 << 16, 1 << 18, 1 << 20, 1 << 40]).copied().unwrap_or(1 << 18);
         let wire = Wire { network, lives: Arc::default(), log_bytes };
-        let nodes = (1..=members).map(|number| (number, Node::new(Emulator::new(draw_disk(&dice)))));
+        let nodes =
+            (1..=members).map(|number| (number, Node::new(Emulator::new(draw_disk(&dice)))));
         World {
             nodes: nodes.collect(),
             wire,
@@ -545,6 +546,9 @@ impl World {
         if !membership.votes(number) {
             return true;
         }
+        if !self.shared.changes.are_over(&self.newest, &membership) {
+            return false;
+        }
         let range = |process: &Process| {
             process.engine.replicated_log().map(|log| log.frames()).unwrap_or_default()
         };
@@ -562,11 +566,13 @@ impl World {
         };
         let others: Vec<u64> = membership.voters.into_iter().filter(|of| *of != number).collect();
         let whole = others.iter().filter(is_whole).count();
+        let is_running =
+            |number: &u64| self.nodes.get(number).is_some_and(|of| of.process.is_some());
         let process = self.nodes[&number].process.as_ref();
         let is_stale = process.is_some_and(|process| process.member.view().is_too_stale);
         // One that is as good as lost already needs a majority without it.
         let needed = if is_stale { (others.len() / 2 + 1).min(others.len()) } else { others.len() };
-        others.len() >= 2 && whole >= needed
+        others.len() >= 2 && whole >= needed && named.iter().all(is_running)
     }
 
     /// Somebody who was removed, and whom nobody counts, may come back with nothing.
@@ -585,6 +591,7 @@ impl World {
             return;
         }
         self.kill(number, false);
+        self.shared.changes.wait();
         self.shared.count(|counts| counts.wiped += 1);
         let config = draw_disk(&self.dice);
         let node = self.nodes.get_mut(&number).expect("a member");

@@ -9,7 +9,7 @@ use kauri_member::statements::table::Done;
 use kauri_storage::{Committer, NumberedWrite, WriteUnit};
 
 /// Bytes of a document that fills a log.
-const PADDING: usize = 2_000;
+const PADDING: usize = 8_000;
 
 /// A leader is cut off with a statement that nobody has heard of, and is about to purge frames. It forgets the statement.
 pub fn cut_off_while_purging(seed: u64) -> Result<(), String> {
@@ -45,7 +45,8 @@ impl World {
         let padding = kauri_bson::Value::Binary { subtype: 0, bytes: vec![7; PADDING].into() };
         unit.insert(LISTS, doc! { "_id" => id, "padding" => padding }.into_vec());
         let statements = vec![(0, Vec::new())];
-        unit.numbered = Some(Box::new(NumberedWrite { session: session(id), number: 1, statements }));
+        unit.numbered =
+            Some(Box::new(NumberedWrite { session: session(id), number: 1, statements }));
         let seq = target.committer.commit(&mut unit).map_err(|error| error.to_string())?.seq;
         target.member.note_visible(seq);
         Ok(seq)
@@ -139,7 +140,10 @@ impl World {
         let disk = self.nodes[&new].disk.clone();
         let stored = StateFile::new(Arc::new(disk)).read().ok().flatten().expect("a state");
         if (stored.state.term, stored.state.vote) != (term, leader) {
-            return Err(format!("it votes in term {} for {}", stored.state.term, stored.state.vote));
+            return Err(format!(
+                "it votes in term {} for {}",
+                stored.state.term, stored.state.vote
+            ));
         }
         Ok(())
     }
@@ -251,7 +255,9 @@ impl World {
             let stranger = MemberConfig { priority: 5.0, ..MemberConfig::new(6, &host_of(7)) };
             config.members.push(stranger);
         })?;
-        self.until(20 * SECOND_NS, "the stranger does not lead", |world| world.leader() == Some(7))?;
+        self.until(20 * SECOND_NS, "the stranger does not lead", |world| {
+            world.leader() == Some(7)
+        })?;
         let seq = self.write_on(7, 99)?;
         self.nodes.get_mut(&others[0]).expect("a member").down_until_ns = 0;
         self.lose(others[1]);

@@ -25,6 +25,24 @@ pub struct Changes {
     acknowledged: Mutex<BTreeMap<i64, SetConfig>>,
     /// Members that were removed.
     former: Mutex<BTreeSet<u64>>,
+    /// Proposals without an answer.
+    open: AtomicU64,
+    /// A voter has lost its log: who takes another one's vote away now leaves no majority with the log.
+    have_to_wait: AtomicBool,
+}
+
+impl Changes {
+    /// Nobody proposes anything until all are well again.
+    pub fn wait(&self) {
+        self.have_to_wait.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the membership is what the configuration says, and nobody has proposed another one.
+    pub fn are_over(&self, config: &SetConfig, membership: &Membership) -> bool {
+        let voters = config.members.iter().filter(|of| of.is_voter()).map(MemberConfig::number);
+        self.open.load(Ordering::Relaxed) == 0
+            && voters.collect::<BTreeSet<_>>() == membership.voters
+    }
 }
 
 /// A change, as its proposal counts it.
@@ -102,19 +120,25 @@ struct Proposal {
     answer: kauri_member::Answer,
 }
 
-fn propose(target: &Target, dice: &Dice) -> Option<Proposal> {
+fn propose(shared: &Shared, target: &Target, dice: &Dice) -> Option<Proposal> {
+    if shared.changes.have_to_wait.load(Ordering::Relaxed) {
+        return None;
+    }
     let view = target.member.view();
     let (config, me) = (view.config.clone()?, view.me?);
     let (kind, config) = draw(&config, me, dice)?;
     let request = Request::Reconfigure { config: config.clone(), force: false };
     let answer = target.member.request(request);
+    shared.changes.open.fetch_add(1, Ordering::Relaxed);
     Some(Proposal { kind, config, answer })
 }
 
 /// Whether it was acknowledged.
 async fn finish(shared: &Shared, worker: &WorkerHandle, proposal: Proposal) -> bool {
     let Proposal { kind, config, answer } = proposal;
-    if !matches!(within(worker, PATIENCE, answer).await, Some(Ok(()))) {
+    let answer = within(worker, PATIENCE, answer).await;
+    shared.changes.open.fetch_sub(1, Ordering::Relaxed);
+    if !matches!(answer, Some(Ok(()))) {
         shared.count(|counts| counts.unfinished += 1);
         return false;
     }
@@ -152,8 +176,8 @@ pub async fn reconfigure(shared: Arc<Shared>, worker: WorkerHandle, dice: Dice) 
         let Some(target) = shared.target(&dice).filter(|of| of.member.is_writable()) else {
             continue;
         };
-        let Some(one) = propose(&target, &dice) else { continue };
-        let other = if dice.percent(30) { propose(&target, &dice) } else { None };
+        let Some(one) = propose(&shared, &target, &dice) else { continue };
+        let other = if dice.percent(30) { propose(&shared, &target, &dice) } else { None };
         let compete = other.as_ref().is_some_and(|other| other.config != one.config);
         let one = finish(&shared, &worker, one).await;
         if let Some(other) = other {
@@ -198,6 +222,18 @@ impl World {
         for node in self.nodes.values_mut() {
             node.topology = node.process.as_ref().map_or(-1, |of| of.member.view().topology);
         }
+        let is_well = |number: &u64| {
+            let process = self.nodes.get(number).and_then(|node| node.process.as_ref());
+            process.is_some_and(|of| {
+                let (state, _) = of.member.standing();
+                let follows = matches!(state, MemberState::Secondary | MemberState::Arbiter);
+                follows || state == MemberState::Primary
+            })
+        };
+        let have_to_wait = &self.shared.changes.have_to_wait;
+        if have_to_wait.load(Ordering::Relaxed) && self.named().iter().all(is_well) {
+            have_to_wait.store(false, Ordering::Relaxed);
+        }
         let fresh: Vec<u64> =
             self.named().into_iter().filter(|number| !self.nodes.contains_key(number)).collect();
         for number in fresh {
@@ -230,7 +266,7 @@ impl World {
     pub(super) fn doom_a_leader(&mut self) {
         let Some(number) = self.leader().filter(|_| self.doom.is_none()) else { return };
         let target = self.target_of(number).expect("it runs");
-        let Some(proposal) = propose(&target, &self.dice) else { return };
+        let Some(proposal) = propose(&self.shared, &target, &self.dice) else { return };
         let (shared, worker) = (self.shared.clone(), self.clients.executor().workers()[0].clone());
         let on = worker.clone();
         worker.spawn(async move {
