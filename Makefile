@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:/usr/local/cargo/bin:$(PATH)
 PORT ?= 27017
 DBPATH ?= ./data
 
-.PHONY: help run build check test docs crash shuttle campaign lab bench bench-engine bench-guard fmt clean
+.PHONY: help run build check test docs crash shuttle seeds plants campaign lab bench bench-engine bench-guard fmt clean
 
 help:
 	@echo "make run     build and serve on 127.0.0.1:$(PORT), data in $(DBPATH)"
@@ -16,6 +16,8 @@ help:
 	@echo "make docs    the pages as a site with search: target/docs/site/index.html"
 	@echo "make crash   a hundred thousand crash states (about twenty minutes on two cores)"
 	@echo "make shuttle the log's threads in many more orders (minutes; SHUTTLE_ITERATIONS, SHUTTLE_SEED)"
+	@echo "make seeds   replica sets under faults, a hundred thousand seeds (hours; KAURI_SEEDS)"
+	@echo "make plants  known bugs of replica sets, each planted and caught (an hour)"
 	@echo "make campaign   a replica set under kills, pauses and cut links, and its failover (half an hour; CAMPAIGN_SEED)"
 	@echo "make lab     persistent memory, power cuts and RDMA, in an emulated machine (minutes)"
 	@echo "make bench   YCSB over three transports, and an echo server: target/bench/index.html (five minutes)"
@@ -55,6 +57,15 @@ shuttle: export SHUTTLE_ITERATIONS ?= 20000
 shuttle:
 	scripts/bootstrap build
 	cargo test --locked -p kauri-storage-log --features shuttle --test shuttle
+
+seeds: export KAURI_SEEDS ?= 100000
+seeds:
+	scripts/bootstrap build
+	cargo test --locked --profile crash -p kauri-member --test cluster -- --nocapture sets_keep
+
+plants:
+	scripts/bootstrap build
+	scripts/plants
 
 campaign: export CAMPAIGN_SEED ?= 1
 campaign: build

@@ -151,6 +151,12 @@ impl SetConfig {
         self.voters() / 2 + 1
     }
 
+    /// Whether the member of this number votes, and may be the primary.
+    pub fn may_lead(&self, number: u64) -> bool {
+        let of = self.members.iter().find(|of| of.number() == number);
+        of.is_some_and(|of| of.is_voter() && of.priority > 0.0)
+    }
+
     /// Number of arbiters.
     pub fn arbiters(&self) -> usize {
         self.members.iter().filter(|member| member.is_arbiter).count()

@@ -263,6 +263,7 @@ impl Driver {
         let statements = self.parts.member.statements().clone();
         let (seen, membership_index) = (stored.seen, stored.state.membership_index);
         let mut log = EngineLog::open(engine, self.file.clone(), stored, statements)?;
+        let stored_config = config.clone();
         let config = newest_config(&mut log, config, (seen, membership_index));
         let applied = self.log()?.applied().index;
         self.applied = log.known(applied);
@@ -287,6 +288,8 @@ impl Driver {
         self.given = 0;
         self.role = consensus.role();
         self.consensus = Some(consensus);
+        // Whom only the former one names may have to agree to leave.
+        self.set_config(stored_config);
         self.set_config(config);
         self.set_frozen();
         Ok(())
@@ -294,18 +297,26 @@ impl Driver {
 
     fn set_config(&mut self, config: SetConfig) {
         let own = self.number;
-        let membership = self.consensus.as_ref().map(Consensus::membership);
+        let membership = self.consensus.as_ref().map(|of| of.membership().clone());
+        let is_named = |number: u64| config.members.iter().any(|of| of.number() == number);
+        // It has to agree to leave.
+        let leaves = |number: u64| {
+            !is_named(number) && membership.as_ref().is_some_and(|of| of.contains(number))
+        };
         self.peers.retain(|number, state| {
             match config.members.iter().find(|of| of.number() == *number) {
                 Some(of) => of.host == state.peer.host,
-                // It has to agree to leave.
-                None => membership.is_some_and(|of| of.contains(*number)),
+                None => leaves(*number),
             }
         });
-        for of in config.members.iter().filter(|of| of.number() != own) {
+        let stored = self.consensus.as_ref().map(|of| of.log().stored().leaving.clone());
+        let mut hosts: BTreeMap<u64, String> = stored.unwrap_or_default();
+        hosts.retain(|number, _| leaves(*number));
+        hosts.extend(config.members.iter().map(|of| (of.number(), of.host.clone())));
+        for (number, host) in hosts.into_iter().filter(|(number, _)| *number != own) {
             let Parts { worker, dial, engine, .. } = &self.parts;
-            self.peers.entry(of.number()).or_insert_with(|| PeerState {
-                peer: Peer::open(worker, dial.clone(), engine.clone(), (own, &of.host)),
+            self.peers.entry(number).or_insert_with(|| PeerState {
+                peer: Peer::open(worker, dial.clone(), engine.clone(), (own, &host)),
                 status: Status { state: MemberState::Unknown, ..Status::default() },
                 heard_ns: 0,
                 heard_ms: 0,
@@ -315,9 +326,13 @@ impl Driver {
                 losses: 0,
             });
         }
+        let leaving = self.peers.iter().filter(|(number, _)| leaves(**number));
+        let leaving = leaving.map(|(number, of)| (*number, of.peer.host.clone())).collect();
         if let Some(consensus) = &mut self.consensus {
             consensus.set_priorities(priorities(&config));
+            consensus.log_for_sync().set_leaving(leaving);
         }
+        self.wants_to_lead &= config.may_lead(own);
         self.config = Some(Arc::new(config));
     }
 
@@ -563,6 +578,7 @@ impl Driver {
         }
     }
 
+    /// A configuration that is committed, if it is newer than the one in force.
     fn take_config(&mut self, bytes: &[u8]) {
         let Ok(doc) = kauri_bson::Doc::from_bytes(bytes) else { return };
         let Ok(config) = SetConfig::parse(doc) else { return };

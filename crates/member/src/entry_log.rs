@@ -159,6 +159,12 @@ impl EngineLog {
         self.is_dirty |= self.stored.seen > self.seen_in_file + UNSEEN_MAX;
     }
 
+    /// These members are still to leave, at these addresses.
+    pub fn set_leaving(&mut self, leaving: BTreeMap<u64, String>) {
+        self.is_dirty |= leaving != self.stored.leaving;
+        self.stored.leaving = leaving;
+    }
+
     /// The forced configuration has been told.
     pub fn note_told(&mut self) {
         self.is_dirty |= std::mem::take(&mut self.stored.is_forced);

@@ -5,7 +5,7 @@ use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
 use kauri_medium::Directory;
 use kauri_replication::{HardState, Membership};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The file's name.
@@ -28,6 +28,8 @@ pub struct Stored {
     pub is_forced: bool,
     /// Members from before a forced reconfiguration whom others may still count.
     pub forgotten: BTreeSet<u64>,
+    /// The addresses of members that the configuration does not name any more, and that may have to agree to leave.
+    pub leaving: BTreeMap<u64, String>,
     /// Consensus' state.
     pub state: HardState,
     /// The run of the machine in which it was written. Another one now: the power was lost, or the machine restarted.
@@ -91,6 +93,13 @@ pub fn write(stored: &Stored, out: &mut DocWriter<'_>) {
     let mut forgotten = out.array("forgotten");
     stored.forgotten.iter().for_each(|id| forgotten.push(*id as i64));
     drop(forgotten);
+    let mut leaving = out.array("leaving");
+    for (number, host) in &stored.leaving {
+        let mut of = leaving.document();
+        of.put("number", *number as i64);
+        of.put("host", host);
+    }
+    drop(leaving);
     out.put("term", state.term as i64);
     out.put("vote", state.vote as i64);
     out.put("commit", state.commit as i64);
@@ -132,6 +141,16 @@ pub fn read(doc: Doc<'_>) -> Option<Stored> {
         ids.collect::<Option<BTreeSet<u64>>>()
     };
     let members = |name| ids_of(membership.as_doc(), name);
+    let leaving = |elem: Value<'_>| {
+        let Value::Document(of) = elem else { return None };
+        let host = of.as_doc().value("host").as_str()?.to_owned();
+        Some((number(of.as_doc(), "number")?, host))
+    };
+    // Older files have none.
+    let leaving = match doc.value("leaving").as_array() {
+        Some(of) => of.iter().map(|elem| leaving(elem.value())).collect::<Option<_>>()?,
+        None => BTreeMap::new(),
+    };
     let Value::Document(config) = doc.value("config") else { return None };
     Some(Stored {
         number: number(doc, "number")?,
@@ -140,6 +159,7 @@ pub fn read(doc: Doc<'_>) -> Option<Stored> {
         seen: number(doc, "seen")?,
         is_forced: matches!(doc.value("forced"), Value::Bool(true)),
         forgotten: ids_of(doc, "forgotten")?,
+        leaving,
         config: config.as_doc().to_buf(),
         machine_run: doc.value("machineRun").as_str()?.to_owned(),
         state: HardState {
@@ -172,6 +192,7 @@ pub(crate) mod tests {
             seen: 39,
             is_forced: true,
             forgotten: [6, 7].into(),
+            leaving: [(8, "h:1".to_owned())].into(),
             config: kauri_bson::doc! { "_id" => "rs", "version" => 2 },
             machine_run: "run".to_owned(),
             state: HardState {

@@ -169,3 +169,48 @@ fn check_append(message: &Message, view: &View<'_>) -> Result<(), Refused> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A late message may begin before the log of its receiver, who has purged what it tells of.
+    #[test]
+    fn entries_before_the_log_are_taken_for_those_that_were_there() {
+        let membership = Membership::of([1, 2, 3]);
+        let view = View {
+            set: 7,
+            id: 2,
+            boot: 1,
+            term: 3,
+            leads: false,
+            leader: 1,
+            first: 10,
+            last: 20,
+            committed: 20,
+            membership: &membership,
+            known_boot: 1,
+            term_of: &|index| (9..=20).contains(&index).then_some(2),
+        };
+        let check = |index, log_term| {
+            let message = Message { index, log_term, ..Message::new(Kind::Append, 3) };
+            let envelope = Envelope {
+                set: 7,
+                from: 1,
+                to: 2,
+                from_boot: 1,
+                to_boot: 1,
+                term: 3,
+                last: 30,
+                durable: 0,
+                durable_commit: 0,
+                lost_power: false,
+                message: Some(message),
+            };
+            check(&envelope, &view)
+        };
+        assert_eq!((check(5, 1), check(8, 2)), (Ok(()), Ok(())));
+        assert_eq!((check(9, 2), check(9, 1)), (Ok(()), Err(Refused::Diverged)));
+        assert_eq!((check(20, 1), check(21, 1)), (Err(Refused::Diverged), Ok(())));
+    }
+}

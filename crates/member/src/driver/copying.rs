@@ -123,9 +123,8 @@ impl Driver {
         let Some(joining) = &mut self.joining else { return };
         let source = joining.receiver.source;
         let state = HardState {
-            // It does not know how it has voted in an earlier life. In the leader's term nobody else is elected.
-            vote: source,
-            // Above those of an earlier life, if its disk was emptied.
+            // The leader's term, and its vote for itself: this member does not know how it has voted in an earlier life, and
+            // in this term it elects nobody else. Above those of an earlier life, if its disk was emptied.
             boot: self.parts.clock.unix_ms().max(0) as u64,
             lost_power: false,
             ..of_source.state

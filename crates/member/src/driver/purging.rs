@@ -1,7 +1,8 @@
 //! Gives space of old frames back.
 //!
 //! Each member keeps the newest frames of its log, of so many bytes as `--oplogSize` says, for members that lack them. A
-//! leader keeps more for members that are behind, up to twice as many; and what the copies lack that it gives.
+//! leader keeps more for members that are behind, up to twice as many; what a majority lacks; and what the copies lack
+//! that it gives.
 //!
 //! Frames tell which statements of numbered writes were executed. Before some are purged, a checkpoint with all that is
 //! known is written. It may have statements of units that are not committed in the set, and could be cut off: so it is
@@ -143,6 +144,9 @@ impl Driver {
             let up = self.peers.iter().filter(|(_, of)| of.heard_ns > 0 && !self.is_down(of));
             let reached = up.filter_map(|(number, _)| Some(consensus.reached_by(*number)?.0));
             index = index.min(reached.min().unwrap_or(u64::MAX).max(most));
+            // What a majority lacks it could not get from anybody, and the set would stand still. Before a change of the
+            // membership another majority has committed it.
+            index = index.min(consensus.reached_by_quorum());
         }
         let committed = self.given.min(log.applied().index);
         Some(index.min(committed).min(self.source.keeps().unwrap_or(u64::MAX)))

@@ -92,7 +92,7 @@ impl Driver {
         let machine_run = self.parts.host.machine_run();
         let config = config.clone();
         let seen = BASE.index;
-        let (is_forced, forgotten) = (false, BTreeSet::new());
+        let (is_forced, forgotten, leaving) = (false, BTreeSet::new(), BTreeMap::new());
         let stored = Stored {
             number,
             origin,
@@ -101,6 +101,7 @@ impl Driver {
             seen,
             is_forced,
             forgotten,
+            leaving,
             state,
             machine_run,
         };
@@ -123,6 +124,15 @@ impl Driver {
             return asker.answer(refused(ErrorCode::NotWritablePrimary, message));
         };
         let config = SetConfig { term: consensus.term() as i64, ..config };
+        if !self.proposed.is_empty() {
+            let message = "another configuration is being proposed";
+            return asker.answer(refused(ErrorCode::ConfigurationInProgress, message));
+        }
+        // Another one may have come into force since the command looked.
+        let follows = self.config.as_ref().map_or(Ok(()), |old| config.check_successor(old, force));
+        if follows.is_err() {
+            return asker.answer(follows);
+        }
         match consensus.propose_config(config.to_doc().as_doc().as_bytes()) {
             Ok((index, term)) => self.proposed.push_back((index, term, asker)),
             Err(error) => {
@@ -311,11 +321,7 @@ impl Driver {
         let Some(config) = &self.config else {
             return refused(ErrorCode::NotYetInitialized, "no replset config has been received");
         };
-        let can = config
-            .members
-            .iter()
-            .any(|of| of.number() == self.number && of.priority > 0.0 && of.votes > 0);
-        if !can {
+        if !config.may_lead(self.number) {
             return refused(ErrorCode::CommandFailed, "Election failed.");
         }
         // Told to the leader with the next sign of life.

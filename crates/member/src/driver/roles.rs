@@ -5,6 +5,8 @@ use kauri_replication::Change;
 
 /// Entries that a member may lack when it begins to vote.
 const CAUGHT_UP_WITHIN: u64 = 64;
+/// For so long a member is well that was heard of.
+const WELL_NS: u64 = 2_000_000_000;
 
 impl Driver {
     /// Follows a change of the role. Whether consensus may have more to do.
@@ -206,19 +208,48 @@ impl Driver {
         });
     }
 
+    /// Whether a member has the log, but for its last entries.
+    fn has_log(&self, number: u64) -> bool {
+        let Some(consensus) = &self.consensus else { return false };
+        let log = consensus.log();
+        let (first, last) = (kauri_replication::Log::first(log), kauri_replication::Log::last(log));
+        consensus.reached_by(number).is_some_and(|(written, _)| {
+            written > BASE.index && written + 1 >= first && written + CAUGHT_UP_WITHIN >= last
+        })
+    }
+
+    /// Whether the set goes on with this change: of the voters that there are then, a majority is well now and has the
+    /// log.
+    fn goes_on_with(&self, change: Change) -> bool {
+        let Some(consensus) = &self.consensus else { return false };
+        let mut voters = consensus.membership().voters.clone();
+        match change {
+            Change::Voter(number) => voters.insert(number),
+            Change::Learner(number) | Change::Removed(number) => voters.remove(&number),
+        };
+        if voters == consensus.membership().voters {
+            return true;
+        }
+        let now_ns = monotonic_ns();
+        let is_well = |number: &&u64| {
+            let heard_ns = self.peers.get(number).map_or(0, |of| of.heard_ns);
+            let is_heard = heard_ns > 0 && now_ns.saturating_sub(heard_ns) < WELL_NS;
+            **number == self.number
+                || is_heard && self.has_log(**number) && !self.wiped.contains(number)
+        };
+        2 * voters.iter().filter(is_well).count() > voters.len()
+    }
+
     /// Changes the membership by one step towards the configuration. A member follows before it votes, until it has the
-    /// log; so does a voter that has lost its log.
+    /// log; so does a voter that has lost its log. Votes change only while a majority is well.
     fn follow_config(&mut self) {
-        let (Some(consensus), Some(config)) = (&mut self.consensus, &self.config) else { return };
+        let (Some(consensus), Some(config)) = (&self.consensus, &self.config) else { return };
         let membership = consensus.membership();
-        let last = kauri_replication::Log::last(consensus.log());
         let mut wanted = None;
         for of in &config.members {
             let (number, votes) = (of.number(), of.votes > 0);
             let is_voter = membership.votes(number);
-            let has_log = consensus.reached_by(number).is_some_and(|(written, _)| {
-                written > BASE.index && written + CAUGHT_UP_WITHIN >= last
-            });
+            let has_log = self.has_log(number);
             let change = match () {
                 () if !membership.contains(number) => Change::Learner(number),
                 () if is_voter && (!votes || self.wiped.contains(&number)) => {
@@ -227,23 +258,31 @@ impl Driver {
                 () if votes && !is_voter && has_log => Change::Voter(number),
                 () => continue,
             };
-            wanted.get_or_insert(change);
+            if self.goes_on_with(change) {
+                wanted.get_or_insert(change);
+            }
         }
         let forgotten = consensus.log().stored().forgotten.first().copied();
         if let Some(number) = forgotten {
             // Others learn from the log that it is no voter any more; then it is removed.
             match consensus.membership().contains(number) {
-                true => consensus.log_for_sync().note_known_again(number),
+                true => {
+                    if let Some(consensus) = &mut self.consensus {
+                        consensus.log_for_sync().note_known_again(number);
+                    }
+                }
                 false => wanted = wanted.or(Some(Change::Learner(number))),
             }
         }
+        let Some(consensus) = &self.consensus else { return };
         let membership = consensus.membership();
         let is_named = |number: &u64| config.members.iter().any(|of| of.number() == *number);
-        if let Some(gone) = membership.members().iter().find(|number| !is_named(number)) {
-            wanted.get_or_insert(Change::Removed(*gone));
+        let mut gone = membership.members().into_iter().filter(|number| !is_named(number));
+        if let Some(gone) = gone.find(|number| self.goes_on_with(Change::Removed(*number))) {
+            wanted.get_or_insert(Change::Removed(gone));
         }
         self.wiped.retain(|number| membership.votes(*number));
-        if let Some(change) = wanted {
+        if let (Some(change), Some(consensus)) = (wanted, &mut self.consensus) {
             // What is not possible now is at another time.
             let _ = consensus.change(&[change]);
         }

@@ -135,6 +135,7 @@ impl Driver {
         }
         if wants
             && self.is_open
+            && self.config.as_ref().is_some_and(|config| config.may_lead(from))
             && let Some(consensus) = &mut self.consensus
         {
             // Not possible now: the member asks again.
@@ -173,10 +174,26 @@ impl Driver {
         self.inviter = Some(peer);
     }
 
+    /// The leader hears nothing of this member, which may not know where the leader is: it came when this one was away.
+    fn take_leaders_config(&mut self, invitation: &Invitation) {
+        let (Some(known), Ok(config)) =
+            (&self.config, SetConfig::parse(invitation.config.as_doc()))
+        else {
+            return;
+        };
+        let is_of_set = set_number(known) == set_number(&config);
+        let names_both = [self.number, invitation.from]
+            .iter()
+            .all(|number| config.members.iter().any(|of| of.number() == *number));
+        if self.consensus.is_some() && invitation.to == self.number && is_of_set && names_both {
+            self.take_config(invitation.config.as_doc().as_bytes());
+        }
+    }
+
     /// A member that is in no set becomes part of one.
     pub(super) fn take_invitation(&mut self, invitation: Invitation) {
         if self.config.is_some() {
-            return;
+            return self.take_leaders_config(&invitation);
         }
         let Ok(config) = SetConfig::parse(invitation.config.as_doc()) else { return };
         if config.name != self.parts.member.set_name() {

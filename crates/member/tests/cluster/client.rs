@@ -84,8 +84,12 @@ fn read(engine: &PmLog, key: u64) -> Option<(CommitSeq, Vec<u64>)> {
 }
 
 /// Waits for this long at most.
-async fn within<T>(worker: &WorkerHandle, what: impl Future<Output = T>) -> Option<T> {
-    let (mut what, mut limit) = (pin!(what), pin!(worker.sleep(PATIENCE)));
+pub async fn within<T>(
+    worker: &WorkerHandle,
+    time: Duration,
+    what: impl Future<Output = T>,
+) -> Option<T> {
+    let (mut what, mut limit) = (pin!(what), pin!(worker.sleep(time)));
     poll_fn(|cx| match what.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending => limit.as_mut().poll(cx).map(|()| None),
@@ -216,9 +220,13 @@ impl Client {
         };
         let seq = commit.as_ref().map_or_else(|| target.engine.visible(), |(seq, _)| *seq);
         target.member.note_visible(seq);
-        let concern = if self.dice.percent(50) { Concern::Majority } else { Concern::Committed };
+        let concern = match self.dice.below(9) {
+            0..=3 => Concern::Majority,
+            4..=7 => Concern::Committed,
+            _ => Concern::Members { count: 2, durable: self.dice.percent(50) },
+        };
         let acknowledged = match target.member.acknowledged(seq, &concern) {
-            Ok(Some(ticket)) => within(&self.worker, ticket).await,
+            Ok(Some(ticket)) => within(&self.worker, PATIENCE, ticket).await,
             Ok(None) => Some(Ok(())),
             Err(_) => None,
         };
@@ -241,11 +249,13 @@ async fn look(
 ) {
     let Some((version, list)) = read(&target.engine, key) else { return };
     let seen = match target.member.acknowledged(version, &Concern::Majority) {
-        Ok(Some(ticket)) => within(worker, ticket).await.is_some_and(|result| result.is_ok()),
+        Ok(Some(ticket)) => {
+            within(worker, PATIENCE, ticket).await.is_some_and(|result| result.is_ok())
+        }
         Ok(None) => true,
         Err(_) => false,
     };
-    let confirmed = within(worker, target.member.request(Request::ConfirmPrimary)).await;
+    let confirmed = within(worker, PATIENCE, target.member.request(Request::ConfirmPrimary)).await;
     if seen && confirmed.is_some_and(|result| result.is_ok()) {
         shared.count(|counts| counts.reads += 1);
         let (outcome, steps) =
@@ -267,7 +277,7 @@ pub async fn step_down(shared: Arc<Shared>, worker: WorkerHandle, dice: Dice) {
             },
             false => Request::StepUp,
         };
-        if matches!(within(&worker, target.member.request(request)).await, Some(Ok(()))) {
+        if matches!(within(&worker, PATIENCE, target.member.request(request)).await, Some(Ok(()))) {
             shared.count(|counts| counts.step_downs += 1);
         }
     }
@@ -280,7 +290,7 @@ pub async fn ask_for_times(shared: Arc<Shared>, worker: WorkerHandle, dice: Dice
         let Some(target) = shared.target(&dice) else { continue };
         let now = target.member.cluster_time();
         let time = Timestamp { increment: now.increment + 1 + dice.below(3) as u32, ..now };
-        let reached = within(&worker, target.member.request(Request::Reach(time))).await;
+        let reached = within(&worker, PATIENCE, target.member.request(Request::Reach(time))).await;
         if reached == Some(Ok(())) {
             let told = target.member.operation_time(target.engine.visible());
             if told < time {

@@ -13,12 +13,17 @@ use std::sync::Mutex;
 
 /// Seeds of a run in `make test`.
 const SEEDS: u64 = 1_000;
+/// Seeds that fail before no more are looked at.
+const FAILED_MAX: usize = 8;
 
 #[test]
 fn sets_keep_their_promises_under_faults() {
     let failed = Mutex::new(Vec::new());
     let all = Mutex::new(world::Counts::default());
     each_seed(seeds(SEEDS), |seed| {
+        if failed.lock().unwrap().len() >= FAILED_MAX {
+            return;
+        }
         let outcome = world::run(seed);
         let mut all = all.lock().unwrap();
         all.add(&outcome.counts);
@@ -32,14 +37,8 @@ fn sets_keep_their_promises_under_faults() {
     let (first, end) = seeds(SEEDS);
     if end - first >= SEEDS {
         // What is never met is not tested.
-        assert!(all.appends > 0 && all.reads > 0 && all.elections > 0, "{all:?}");
-        assert!(all.restarts > 0 && all.deaths > 0 && all.power_losses > 0, "{all:?}");
-        assert!(all.retries > all.answered && all.answered > 0, "{all:?}");
-        assert!(
-            all.step_downs > 0 && all.partitions > 0 && all.wiped > 0 && all.times > 0,
-            "{all:?}"
-        );
-        assert!(all.copies > 0 && all.purged > 0, "{all:?}");
+        assert_eq!(all.missing(), [""; 0], "{all:?}");
+        assert!(all.retries > all.answered, "{all:?}");
     }
 }
 
@@ -62,6 +61,42 @@ fn a_retry_is_known_after_its_frame_is_purged() {
 fn commits_share_frames_while_one_is_on_its_way() {
     for seed in 1..=10 {
         assert_eq!(world::gather(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_leader_that_is_cut_off_forgets_its_statements() {
+    for seed in 1..=10 {
+        assert_eq!(world::cut_off_while_purging(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn frames_behind_a_copy_are_kept() {
+    for seed in 1..=5 {
+        assert_eq!(world::copy_slowly(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn no_statement_is_purged() {
+    for seed in 1..=5 {
+        assert_eq!(world::purge_fast(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_configuration_survives_its_members_death() {
+    for seed in 1..=10 {
+        assert_eq!(world::die_while_reconfiguring(seed, 3), Ok(()), "seed {seed}");
+        assert_eq!(world::die_while_reconfiguring(seed, 1), Ok(()), "alone, seed {seed}");
+    }
+}
+
+#[test]
+fn a_member_comes_back_to_a_leader_it_does_not_know() {
+    for seed in 1..=5 {
+        assert_eq!(world::come_back_to_strangers(seed), Ok(()), "seed {seed}");
     }
 }
 

@@ -1,7 +1,12 @@
 //! A run: from a seed to what was wrong with it.
 
+mod crashes;
+mod reconfigurations;
 mod scenarios;
 
+pub use crashes::{
+    come_back_to_strangers, copy_slowly, cut_off_while_purging, die_while_reconfiguring, purge_fast,
+};
 pub use scenarios::{force, force_five, gather, retry_after_purge};
 
 use crate::client::{self, LISTS, Target};
@@ -11,11 +16,12 @@ use kauri_consistency::cycles::Promise;
 use kauri_consistency::lists::{self, Transaction};
 use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_member::acks::Concern;
+use kauri_member::stored::StateFile;
 use kauri_member::{MemberConfig, MemberState, Request, SetConfig};
 use kauri_replication::simulated::{Network, Weather};
-use kauri_storage::StorageEngine;
+use kauri_storage::{LogPosition, StorageEngine};
 use kauri_testkit::{Dice, model::Model};
-use kauri_transport::SeededWorkers;
+use kauri_transport::{SeededWorkers, WorkerHandle};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,46 +33,60 @@ const FAULTS_NS: u64 = 15 * SECOND_NS;
 const HEALING_NS: u64 = 20 * SECOND_NS;
 const CLIENTS: u64 = 4;
 
-/// What was met in a run.
-#[derive(Default, Debug, Clone)]
-pub struct Counts {
-    pub appends: u64,
-    pub reads: u64,
-    pub elections: u64,
-    pub restarts: u64,
-    pub deaths: u64,
-    pub power_losses: u64,
-    pub step_downs: u64,
-    pub partitions: u64,
-    /// Appends that were sent again.
-    pub retries: u64,
-    /// Those that had been executed.
-    pub answered: u64,
-    pub wiped: u64,
-    pub times: u64,
-    /// Initial syncs that were completed.
-    pub copies: u64,
-    /// Members whose log has lost its beginning at the end.
-    pub purged: u64,
+macro_rules! counts {
+    ($($(#[doc = $doc:literal])? $name:ident,)*) => {
+        /// What was met in a run.
+        #[derive(Default, Debug, Clone)]
+        pub struct Counts { $($(#[doc = $doc])? pub $name: u64,)* }
+
+        impl Counts {
+            pub fn add(&mut self, other: &Counts) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// What was not met.
+            pub fn missing(&self) -> Vec<&'static str> {
+                let all = [$((stringify!($name), self.$name)),*];
+                all.into_iter().filter(|of| of.1 == 0).map(|of| of.0).collect()
+            }
+        }
+    };
 }
 
-impl Counts {
-    pub fn add(&mut self, other: &Counts) {
-        self.appends += other.appends;
-        self.reads += other.reads;
-        self.elections += other.elections;
-        self.restarts += other.restarts;
-        self.deaths += other.deaths;
-        self.power_losses += other.power_losses;
-        self.step_downs += other.step_downs;
-        self.partitions += other.partitions;
-        self.retries += other.retries;
-        self.answered += other.answered;
-        self.wiped += other.wiped;
-        self.times += other.times;
-        self.copies += other.copies;
-        self.purged += other.purged;
-    }
+counts! {
+    appends,
+    reads,
+    elections,
+    restarts,
+    deaths,
+    power_losses,
+    step_downs,
+    partitions,
+    /// Appends that were sent again.
+    retries,
+    /// Those that had been executed.
+    answered,
+    wiped,
+    times,
+    /// Initial syncs that were completed.
+    copies,
+    /// Members whose log has lost its beginning at the end.
+    purged,
+    /// Acknowledged changes of the configuration, by what they change.
+    added,
+    removed,
+    arbiters,
+    votes,
+    hidden,
+    priorities,
+    /// Members that were removed before.
+    returned,
+    /// Pairs of different configurations, of which one was acknowledged.
+    competing,
+    /// Leaders that were cut off or killed after a configuration was proposed to them.
+    doomed,
+    /// Configurations that were refused, or whose outcome nobody was told.
+    unfinished,
 }
 
 /// The outcome of a run.
@@ -86,6 +106,9 @@ pub struct Shared {
     clock: AtomicU64,
     values: AtomicU64,
     over: AtomicBool,
+    /// No more faults.
+    is_healing: AtomicBool,
+    changes: reconfigurations::Changes,
 }
 
 impl Shared {
@@ -126,6 +149,22 @@ struct Node {
     machine_run: u64,
     paused_until_ns: u64,
     down_until_ns: u64,
+    /// That of its member's view when it was looked at.
+    topology: i64,
+}
+
+impl Node {
+    fn new(disk: Emulator) -> Node {
+        Node {
+            disk,
+            process: None,
+            life: 0,
+            machine_run: 1,
+            paused_until_ns: 0,
+            down_until_ns: 0,
+            topology: -1,
+        }
+    }
 }
 
 struct World {
@@ -138,6 +177,12 @@ struct World {
     turns: u64,
     next_fault_ns: u64,
     has_faults: bool,
+    has_changes: bool,
+    /// The newest configuration that a member knows.
+    newest: SetConfig,
+    /// Who has led, by term.
+    leaders: BTreeMap<i64, u64>,
+    doom: Option<reconfigurations::Doom>,
 }
 
 /// Runs the world of a seed.
@@ -185,18 +230,8 @@ impl World {
         let log_bytes =
             dice.pick(&[1 << 16, 1 << 18, 1 << 20, 1 << 40]).copied().unwrap_or(1 << 18);
         let wire = Wire { network, lives: Arc::default(), log_bytes };
-        let nodes = (1..=members).map(|number| {
-            let disk = Emulator::new(draw_disk(&dice));
-            let node = Node {
-                disk,
-                process: None,
-                life: 0,
-                machine_run: 1,
-                paused_until_ns: 0,
-                down_until_ns: 0,
-            };
-            (number, node)
-        });
+        let nodes =
+            (1..=members).map(|number| (number, Node::new(Emulator::new(draw_disk(&dice)))));
         World {
             nodes: nodes.collect(),
             wire,
@@ -206,6 +241,10 @@ impl World {
             turns: 0,
             next_fault_ns: 0,
             has_faults: false,
+            has_changes: false,
+            newest: SetConfig { version: 0, ..SetConfig::alone(SET, &host_of(1), [7; 12]) },
+            leaders: BTreeMap::new(),
+            doom: None,
             dice,
         }
     }
@@ -271,6 +310,11 @@ impl World {
         }
         worker.spawn(client::ask_for_times(self.shared.clone(), worker.clone(), self.dice.fork()));
         worker.spawn(client::step_down(self.shared.clone(), worker.clone(), self.dice.fork()));
+        self.has_changes = self.dice.percent(70);
+        if self.has_changes {
+            let (shared, dice) = (self.shared.clone(), self.dice.fork());
+            worker.spawn(reconfigurations::reconfigure(shared, worker.clone(), dice));
+        }
         self.has_faults = true;
         let end = now_ns() + FAULTS_NS;
         while now_ns() < end {
@@ -342,6 +386,7 @@ impl World {
     fn turn(&mut self) -> Result<(), String> {
         self.turns += 1;
         self.deliver();
+        self.watch()?;
         self.look_after()?;
         let now = now_ns();
         if self.has_faults && now >= self.next_fault_ns {
@@ -435,7 +480,7 @@ impl World {
         let numbers = self.numbers();
         let Some(number) = self.dice.pick(&numbers).copied() else { return };
         let long = now_ns() + self.dice.below(3 * SECOND_NS);
-        match self.dice.below(9) {
+        match self.dice.below(if self.has_changes { 12 } else { 9 }) {
             0 | 1 => {
                 let loses_power = self.dice.percent(40);
                 self.kill(number, loses_power);
@@ -479,31 +524,65 @@ impl World {
                 };
                 self.wire.network.lock().unwrap().set_weather(weather);
             }
+            9 | 10 => self.doom_a_leader(),
+            11 => self.empty_a_removed_one(long),
             _ => self.mend(),
         }
     }
 
-    /// Whether a member's disk may be emptied: one at a time, the set promises to survive that.
+    /// Whether a member's disk may be emptied: one of the voters at a time, the set promises to survive that.
     fn may_wipe(&self, number: u64) -> bool {
+        let Some(membership) = self.leader().and_then(|leader| self.membership(leader)) else {
+            return false;
+        };
+        let named = self.named();
+        let agree = named.iter().filter(|of| **of != number).all(|of| {
+            let of = self.membership(*of);
+            of.is_none_or(|of| of == membership)
+        });
+        if !agree || membership.is_joint() {
+            return false;
+        }
+        if !membership.votes(number) {
+            return true;
+        }
+        if !self.shared.changes.are_over(&self.newest, &membership) {
+            return false;
+        }
         let range = |process: &Process| {
             process.engine.replicated_log().map(|log| log.frames()).unwrap_or_default()
         };
         let processes = || self.nodes.values().filter_map(|node| node.process.as_ref());
         let last = processes().map(|process| range(process).last.index).max().unwrap_or_default();
-        let others = self.nodes.iter().filter(|(other, _)| **other != number);
-        let is_whole = |process: &Process| {
-            let state = process.member.view().state;
-            // One that was cut off for long is as good as none, and may not know that.
-            let follows = range(process).last.index + 8 >= last;
-            follows && matches!(state, MemberState::Primary | MemberState::Secondary)
+        let is_whole = |other: &&u64| {
+            let process = self.nodes.get(other).and_then(|node| node.process.as_ref());
+            process.is_some_and(|process| {
+                // One that was cut off for long is as good as none, and may not know that.
+                let follows = range(process).last.index + 8 >= last;
+                let state = process.member.view().state;
+                let is_well = matches!(state, MemberState::Secondary | MemberState::Arbiter);
+                follows && (is_well || state == MemberState::Primary)
+            })
         };
-        let whole = others.filter(|(_, node)| node.process.as_ref().is_some_and(is_whole)).count();
+        let others: Vec<u64> = membership.voters.into_iter().filter(|of| *of != number).collect();
+        let whole = others.iter().filter(is_whole).count();
+        let is_running =
+            |number: &u64| self.nodes.get(number).is_some_and(|of| of.process.is_some());
         let process = self.nodes[&number].process.as_ref();
         let is_stale = process.is_some_and(|process| process.member.view().is_too_stale);
         // One that is as good as lost already needs a majority without it.
-        let others = self.nodes.len() - 1;
-        let needed = if is_stale { (others / 2 + 1).min(others) } else { others };
-        others >= 2 && whole >= needed
+        let needed = if is_stale { (others.len() / 2 + 1).min(others.len()) } else { others.len() };
+        others.len() >= 2 && whole >= needed && named.iter().all(is_running)
+    }
+
+    /// Somebody who was removed, and whom nobody counts, may come back with nothing.
+    fn empty_a_removed_one(&mut self, down_until_ns: u64) {
+        let named = self.named();
+        let removed: Vec<u64> =
+            self.numbers().into_iter().filter(|number| !named.contains(number)).collect();
+        if let Some(number) = self.dice.pick(&removed).copied() {
+            self.wipe(number, down_until_ns);
+        }
     }
 
     /// A member's disk is emptied.
@@ -512,6 +591,7 @@ impl World {
             return;
         }
         self.kill(number, false);
+        self.shared.changes.wait();
         self.shared.count(|counts| counts.wiped += 1);
         let config = draw_disk(&self.dice);
         let node = self.nodes.get_mut(&number).expect("a member");
@@ -546,19 +626,33 @@ impl World {
             Some(process) => {
                 let (view, log) = (process.member.view(), process.engine.replicated_log());
                 let log = log.map(|log| (log.frames(), log.applied(), log.committed()));
+                let log = log.map(|(frames, applied, committed)| {
+                    let place = |of: LogPosition| format!("{}.{}", of.term, of.index);
+                    let (purged, last) = (place(frames.purged), place(frames.last));
+                    format!("{purged} to {last}, applied {}, committed {committed}", applied.index)
+                });
+                let version = view.config.as_ref().map(|of| (of.term, of.version));
+                let of = self.membership(*number).map(|of| (of.voters, of.learners));
                 format!(
-                    "{number}: {:?} of {:?} in {}, {log:?}",
+                    "{number}: {:?} of {:?} in {}, {log:?}, {version:?}, {of:?}",
                     view.state, view.primary, view.term
                 )
             }
             None => format!("{number}: down"),
         };
-        self.nodes.iter().map(of).collect::<Vec<_>>().join("; ")
+        let of_config = |of: &MemberConfig| {
+            format!("{} votes {} priority {}", of.number(), of.votes, of.priority)
+        };
+        let named: Vec<String> = self.newest.members.iter().map(of_config).collect();
+        let nodes: Vec<String> = self.nodes.iter().map(of).collect();
+        format!("{}: {}", named.join(", "), nodes.join("; "))
     }
 
     /// No more faults: the set is to accept writes.
     fn heal(&mut self) -> Result<(), String> {
         self.has_faults = false;
+        self.doom = None;
+        self.shared.is_healing.store(true, Ordering::Relaxed);
         self.mend();
         for node in self.nodes.values_mut() {
             node.down_until_ns = 0;
@@ -577,12 +671,13 @@ impl World {
         while now_ns() < end {
             self.turn()?;
         }
+        self.agree()?;
         self.until(HEALING_NS, "the members are not equal", |world| {
             let places: Vec<_> = world
-                .nodes
-                .values()
-                .map(|node| {
-                    let engine = &node.process.as_ref()?.engine;
+                .with_data()
+                .iter()
+                .map(|number| {
+                    let engine = &world.nodes[number].process.as_ref()?.engine;
                     let log = engine.replicated_log().ok()?;
                     Some((log.frames().last, log.applied(), engine.newest()?.seq))
                 })
@@ -592,9 +687,11 @@ impl World {
                 first.0 == first.1 && places.iter().all(|place| *place == Some(first))
             })
         })?;
+        self.be_quiet()?;
+        self.agree()?;
         let mut models = Vec::new();
-        for (number, node) in &self.nodes {
-            let engine = &node.process.as_ref().expect("it runs").engine;
+        for number in self.with_data() {
+            let engine = &self.nodes[&number].process.as_ref().expect("it runs").engine;
             let purged = engine.replicated_log().map_or(0, |log| log.frames().purged.index);
             self.shared.count(|counts| counts.purged += u64::from(purged > 1));
             let model = Model::read(&**engine).map_err(|error| format!("{number}: {error}"))?;

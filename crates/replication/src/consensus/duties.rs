@@ -2,6 +2,7 @@
 
 use super::{Acknowledge, Consensus, FROZEN_TICKS, IN_FLIGHT_MAX, RANKS_MAX};
 use crate::log::Log;
+use crate::quorum;
 use raft::{ProgressState, StateRole};
 use std::collections::BTreeMap;
 
@@ -138,6 +139,14 @@ impl<L: Log> Consensus<L> {
         Some((written, durable))
     }
 
+    /// The last entry that a quorum of the membership in force is known by this leader to have. Before the membership
+    /// changed, later entries may have been committed. 0 if it does not lead.
+    pub fn reached_by_quorum(&self) -> u64 {
+        let (own, last) = (self.config.id, self.log().last());
+        let end_of = |id| if id == own { last } else { self.reached_by(id).map_or(0, |of| of.0) };
+        if self.leads() { quorum::reached(&self.membership, end_of) } else { 0 }
+    }
+
     /// Not the interval of raft-rs' check of the quorum, which forgets who is active.
     fn hand_over_interval(&self) -> usize {
         self.config.election_ticks + self.config.election_ticks / 2
@@ -154,6 +163,7 @@ impl<L: Log> Consensus<L> {
     }
 
     fn priority(&self, id: u64) -> u32 {
-        self.config.priorities.get(&id).copied().unwrap_or(1)
+        let missing = u32::from(self.config.priorities.is_empty());
+        self.config.priorities.get(&id).copied().unwrap_or(missing)
     }
 }

@@ -26,7 +26,7 @@ pub fn gather(seed: u64) -> Result<(), String> {
     with_world(seed, 3, World::commit_in_a_row)
 }
 
-fn with_world(
+pub(super) fn with_world(
     seed: u64,
     members: u64,
     run: impl FnOnce(&mut World) -> Result<(), String>,
@@ -42,10 +42,14 @@ fn with_world(
 impl World {
     /// Starts the set, and prepares the lists on all members.
     fn begin(&mut self) -> Result<(), String> {
+        self.begin_with(self.config())
+    }
+
+    pub(super) fn begin_with(&mut self, config: SetConfig) -> Result<(), String> {
         for number in self.numbers() {
             self.start(number)?;
         }
-        self.ask(1, Request::Initiate(self.config()))?;
+        self.ask(1, Request::Initiate(config))?;
         self.until(20 * SECOND_NS, "the set has no leader", |world| world.leader().is_some())?;
         let leader = self.leader().expect("it leads");
         let target = self.target_of(leader).expect("it runs");
@@ -57,7 +61,7 @@ impl World {
         })
     }
 
-    fn go_on(&mut self, seconds: u64) -> Result<(), String> {
+    pub(super) fn go_on(&mut self, seconds: u64) -> Result<(), String> {
         let end = now_ns() + seconds * SECOND_NS;
         while now_ns() < end {
             self.turn()?;
@@ -66,20 +70,24 @@ impl World {
     }
 
     /// The member ends and does not come back by itself.
-    fn lose(&mut self, number: u64) {
+    pub(super) fn lose(&mut self, number: u64) {
         self.kill(number, true);
         self.nodes.get_mut(&number).expect("a member").down_until_ns = u64::MAX - 1;
     }
 
     /// It comes back with an empty disk.
-    fn replace(&mut self, number: u64) {
+    pub(super) fn replace(&mut self, number: u64) {
         let node = self.nodes.get_mut(&number).expect("a member");
         node.disk = Emulator::new(EmulatorConfig::default());
         node.down_until_ns = 0;
     }
 
     /// A write on this member is acknowledged by a majority.
-    fn write_on(&mut self, number: u64, id: i64) -> Result<kauri_base::CommitSeq, String> {
+    pub(super) fn write_on(
+        &mut self,
+        number: u64,
+        id: i64,
+    ) -> Result<kauri_base::CommitSeq, String> {
         let target = self.target_of(number).expect("it runs");
         let mut unit = kauri_storage::WriteUnit::new();
         unit.insert(LISTS, kauri_bson::doc! { "_id" => id }.into_vec());
@@ -92,7 +100,7 @@ impl World {
     }
 
     /// These members serve, have this commit, and this version of the configuration.
-    fn all_serve(
+    pub(super) fn all_serve(
         &mut self,
         numbers: &[u64],
         seq: kauri_base::CommitSeq,
