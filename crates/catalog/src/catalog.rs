@@ -29,7 +29,7 @@ use kauri_base::{
     CollectionId, CommitSeq, Error, ErrorCode, IndexId, RecordId, Result, bail, limits, work,
 };
 use kauri_bson::DocBuf;
-use kauri_storage::{Backend, CommitTicket, IndexSpec, OpKind, Scope, WriteUnit};
+use kauri_storage::{Backend, CommitTicket, IndexSpec, Label, OpKind, Scope, WriteUnit};
 use places::{Place, Places};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -334,6 +334,7 @@ impl Catalog {
         let mut unit = WriteUnit::new();
         let text = stored::view_doc(&view).into_vec();
         unit.update(CollectionId::CATALOG, place.record, place.version, text);
+        self.note_old(&mut unit, &name, false);
         let ticket = scope.commit(&mut unit)?;
         ddl.places.replaced(&name, ticket.seq);
         write(&self.views).insert(name, Arc::new(view));
@@ -344,7 +345,7 @@ impl Catalog {
     pub fn drop_collection(&self, scope: &mut Scope, ns: &Namespace) -> Result<CommitTicket> {
         let mut ddl = self.lock_ddl();
         let mut unit = WriteUnit::new();
-        if !self.add_drop(&mut unit, &ddl, ns.as_str()) {
+        if !self.add_drop(&mut unit, &ddl, ns.as_str(), false) {
             return Err(namespace_not_found(ns));
         }
         let ticket = scope.commit(&mut unit)?;
@@ -362,7 +363,7 @@ impl Catalog {
         let mut ddl = self.lock_ddl();
         let mut unit = WriteUnit::new();
         let is_it = self.collection(ns.as_str()).is_some_and(|found| found.id == id);
-        if !is_it || !self.add_drop(&mut unit, &ddl, ns.as_str()) {
+        if !is_it || !self.add_drop(&mut unit, &ddl, ns.as_str(), false) {
             return Err(namespace_not_found(ns));
         }
         let ticket = scope.commit(&mut unit)?;
@@ -379,7 +380,7 @@ impl Catalog {
         }
         let mut unit = WriteUnit::new();
         for view in &views {
-            self.add_drop(&mut unit, &ddl, view.ns.as_str());
+            self.add_drop(&mut unit, &ddl, view.ns.as_str(), false);
         }
         let ticket = scope.commit(&mut unit)?;
         for view in &views {
@@ -399,7 +400,7 @@ impl Catalog {
         }
         let mut unit = WriteUnit::new();
         for name in &names {
-            self.add_drop(&mut unit, &ddl, name);
+            self.add_drop(&mut unit, &ddl, name, true);
         }
         let ticket = scope.commit(&mut unit)?;
         for name in &names {
@@ -441,20 +442,21 @@ impl Catalog {
                 if rename.replaces.is_some_and(|id| id != target.id) {
                     return Err(gone(to));
                 }
-                self.add_drop(&mut unit, &ddl, to.as_str());
+                self.add_drop(&mut unit, &ddl, to.as_str(), false);
             }
         }
         if let Some((name, id)) = rename.also_drop {
             if self.collection(name.as_str()).is_none_or(|c| c.id != id) {
                 return Err(gone(name));
             }
-            self.add_drop(&mut unit, &ddl, name.as_str());
+            self.add_drop(&mut unit, &ddl, name.as_str(), false);
         }
         let place = ddl.places.get(from.as_str()).ok_or_else(|| namespace_not_found(from))?;
         let indexes = IndexSet::of(&source);
         let options = CollectionOptions { temp: false, ..source.options.clone() };
         let text = stored::collection_doc(source.id, to, &source.uuid, &options, &indexes.stored());
         unit.update(CollectionId::CATALOG, place.record, place.version, text.into_vec());
+        self.note_old(&mut unit, from.as_str(), false);
         unit.push(source.id, RecordId(0), OpKind::ChangeDefinition);
         let ticket = scope.commit(&mut unit)?;
         let mut renamed = self.assemble(source.id, to.clone(), source.uuid, options, indexes)?;
@@ -508,6 +510,7 @@ impl Catalog {
         );
         unit.expect_definition(collection.id, collection.definition);
         unit.update(CollectionId::CATALOG, place.record, place.version, text.into_vec());
+        self.note_old(unit, collection.ns.as_str(), false);
         unit.push(collection.id, RecordId(0), OpKind::ChangeDefinition);
         Ok(())
     }
@@ -540,6 +543,8 @@ impl Catalog {
         let definition = self.backend.engine().definition_number(id).ok_or_else(gone)?;
         let IndexSet { usable: indexes, unusable } = indexes;
         let (frozen, usage) = (false, Arc::default());
+        let label = Label { collection: id, uuid, name: ns.as_str().to_owned() };
+        let label = self.is_member.then(|| Arc::new(label));
         Ok(Collection {
             id,
             ns,
@@ -551,6 +556,7 @@ impl Catalog {
             unusable,
             frozen,
             usage,
+            label,
         })
     }
 
@@ -569,13 +575,37 @@ impl Catalog {
         IndexUsage { accesses: AtomicU64::new(0), since_ms: self.backend.now_ms() }
     }
 
-    fn add_drop(&self, unit: &mut WriteUnit<'_>, ddl: &Ddl, name: &str) -> bool {
+    /// `of_database`: with all others of its database.
+    fn add_drop(&self, unit: &mut WriteUnit<'_>, ddl: &Ddl, name: &str, of_database: bool) -> bool {
         let Some(place) = ddl.places.get(name) else { return false };
         unit.delete(CollectionId::CATALOG, place.record, place.version);
+        self.note_old(unit, name, of_database);
         if let Some(collection) = self.collection(name) {
             unit.push(collection.id, RecordId(0), OpKind::DropStore);
         }
         true
+    }
+
+    /// Notes the definition of this name, which the unit's last operation changes or deletes, for the log of a set.
+    fn note_old(&self, unit: &mut WriteUnit<'_>, name: &str, of_database: bool) {
+        if !self.is_member {
+            return;
+        }
+        let old = match self.resolve(name) {
+            Resolved::Collection(old) => {
+                let indexes = IndexSet::of(&old).stored();
+                stored::collection_doc(old.id, &old.ns, &old.uuid, &old.options, &indexes)
+            }
+            Resolved::View(view) => stored::view_doc(&view),
+            Resolved::Nothing => return,
+        };
+        let note = DocBuf::build(|out| {
+            out.put_all(old.as_doc());
+            if of_database {
+                out.put(stored::OF_DATABASE, true);
+            }
+        });
+        unit.note(note.as_doc().as_bytes());
     }
 
     fn forget(&self, ddl: &mut Ddl, name: &str) {

@@ -11,7 +11,7 @@ use kauri_base::{CollectionId, CommitSeq, Error, ErrorCode, RecordId, Result, li
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf, Type, Value, doc};
 use kauri_matcher::MatchCx;
-use kauri_storage::{RecordStore, StorageError, WriteUnit};
+use kauri_storage::{Label, RecordStore, StorageError, WriteUnit};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ pub struct Collection {
     pub frozen: bool,
     /// Usage counters, shared by all versions of its definition.
     pub usage: Arc<OperationUsage>,
+    /// What units that change documents tell of it, on a member of a replica set.
+    pub label: Option<Arc<Label>>,
 }
 
 /// Scratch memory for key generation, reused from write to write.
@@ -73,7 +75,7 @@ impl Collection {
             return Err(too_large(doc.len()));
         }
         self.check_takes_documents()?;
-        unit.expect_definition(self.id, self.definition);
+        self.begin(unit);
         let op = unit.insert(self.id, doc);
         let mut key_bytes = 0;
         for index in &self.indexes {
@@ -106,7 +108,7 @@ impl Collection {
             return Err(too_large(new.len()));
         }
         self.check_takes_documents()?;
-        unit.expect_definition(self.id, self.definition);
+        self.begin(unit);
         let mut changes: Vec<(usize, bool, Vec<u8>, Vec<u8>)> = Vec::new();
         let mut key_bytes = 0;
         let new_doc = Doc::from_bytes(&new)?;
@@ -147,7 +149,7 @@ impl Collection {
         scratch: &mut KeyScratch,
     ) -> Result<usize> {
         self.check_takes_documents()?;
-        unit.expect_definition(self.id, self.definition);
+        self.begin(unit);
         let op = unit.delete(self.id, record, seen);
         for index in &self.indexes {
             index.keys.generate_into(old, &mut scratch.old)?;
@@ -155,7 +157,20 @@ impl Collection {
                 unit.key(index.id, false, false, key.bytes, key.type_bits);
             }
         }
+        if self.label.is_some()
+            && let Some(id) = old.get("_id")
+        {
+            unit.note(DocBuf::build(|out| out.put_elem(id)).as_doc().as_bytes());
+        }
         Ok(op)
+    }
+
+    /// The unit changes documents of the collection.
+    fn begin(&self, unit: &mut WriteUnit<'_>) {
+        unit.expect_definition(self.id, self.definition);
+        if let Some(label) = &self.label {
+            unit.label(label);
+        }
     }
 
     /// Fails while documents of the collection can't be written, changed or deleted.

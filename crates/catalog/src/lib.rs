@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod check;
 pub mod collation;
 pub mod collection;
+pub mod definition_change;
 pub mod dropped;
 mod entry_sums;
 mod fetch;
@@ -25,6 +26,7 @@ pub use catalog::{
     Catalog, InterruptedBuild, Rename, Resolved, namespace_not_found, system_views_uuid,
 };
 pub use collection::{Collection, KeyScratch};
+pub use definition_change::{DefinitionChange, definition_changes};
 pub use index::{
     Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths, UnusableIndex,
     set_keys_per_document_max,

@@ -10,6 +10,9 @@ use kauri_base::{Access, CollectionId, CommitSeq, Error, ErrorCode, IndexId, Rec
 use kauri_bson::{Doc, DocBuf, Value, doc};
 use kauri_storage::{Direction, RecordScan, RecordStore, RecoveryUnit, Scope};
 
+/// In a note of a dropped definition: all of its database are dropped.
+pub(crate) const OF_DATABASE: &str = "ofDatabase";
+
 /// A stored document, read.
 pub(crate) enum Stored {
     Counters {

@@ -10,6 +10,7 @@ use kauri_base::work::{self, MemoryAccount, unmetered};
 use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result, limits};
 use kauri_bson::DocBuf;
 use kauri_catalog::{Collection, Namespace};
+use kauri_member::oplog::LogPlace;
 use kauri_query::exec::{PlanExecutor, Totals};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -78,6 +79,8 @@ pub struct Cursor {
     pub executor: PlanExecutor,
     /// See [`Tailing`].
     pub tailing: Tailing,
+    /// The replicated log, if it follows that.
+    pub log: Option<Arc<LogPlace>>,
     /// The logical session that it belongs to.
     pub lsid: Option<[u8; 16]>,
     /// Whether it never times out (`noCursorTimeout`).

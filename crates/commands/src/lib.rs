@@ -23,6 +23,7 @@ pub mod invocation;
 #[cfg(feature = "lock-experiment")]
 pub mod locks;
 pub mod member_host;
+pub mod oplog;
 pub mod ops;
 pub mod parameter_table;
 pub mod parameters;

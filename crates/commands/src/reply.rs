@@ -7,6 +7,7 @@ use kauri_base::{Error, Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter};
 use kauri_catalog::dropped::is_dropped;
 use kauri_catalog::{Collection, Namespace};
+use kauri_member::oplog::LogPlace;
 use kauri_query::exec::{Ended, Flow, PlanExecutor, Row};
 use kauri_storage::Operation;
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub struct NewCursor {
     pub collection: Option<Arc<Collection>>,
     /// Its behaviour at the end.
     pub tailing: Tailing,
+    /// The replicated log, if it follows that.
+    pub log: Option<Arc<LogPlace>>,
     /// `noCursorTimeout`.
     pub no_timeout: bool,
     /// `batchSize`, or the default.
@@ -118,7 +121,8 @@ pub async fn open_cursor(
     // A tailable cursor on an empty collection has no place to go on from: it is dead from the start.
     let is_dead = match &new.collection {
         Some(collection) if new.tailing != Tailing::No => collection.stats()?.records == 0,
-        _ => true,
+        // The log is never empty.
+        _ => new.log.is_none(),
     };
     let over = batch.ended == Ended::Exhausted && is_dead;
     let keep = !over && !new.single_batch;
@@ -137,6 +141,7 @@ pub async fn open_cursor(
             collection: new.collection,
             executor,
             tailing: new.tailing,
+            log: new.log,
             lsid: invocation.op.lsid,
             no_timeout: new.no_timeout,
             time_left: invocation.op.time_left(),

@@ -3,6 +3,7 @@
 use crate::cmds::auto_compact::AutoCompact;
 use crate::cursors::CursorManager;
 use crate::fsync_lock::FsyncLock;
+use crate::oplog::Own;
 use crate::ops::Operations;
 use crate::parameters::Parameters;
 use crate::profiler::Profiler;
@@ -269,6 +270,11 @@ impl Server {
             (MemberState::Arbiter, _) => Role::Arbiter,
             _ => Role::Recovering,
         }
+    }
+
+    /// The collections of `local` that this server makes, and does not store.
+    pub fn own_collections(&self) -> Own<'_> {
+        Own { member: self.member.as_ref(), engine: self.backend.engine() }
     }
 
     /// Whether this server makes changes of its own accord.

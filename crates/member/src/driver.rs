@@ -178,6 +178,7 @@ impl Driver {
     /// A driver of this member. Reads the state file; begins nothing.
     pub fn new(parts: Parts) -> Result<Driver> {
         let file = StateFile::new(parts.directory.clone());
+        parts.member.set_log_bytes(parts.log_bytes);
         let mut driver = Driver {
             file,
             consensus: None,

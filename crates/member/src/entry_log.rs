@@ -1,8 +1,9 @@
 //! The engine's log as consensus sees it: an entry is a frame.
 //!
 //! A frame's data says what its entry is: blank, units, a change of the membership, a configuration; when it was
-//! written by the leader's clock; and, behind the entry's content and its length, which statements of numbered writes
-//! its units have executed ([`Statements`]). Any entry's frame may have units.
+//! written by the leader's clock; and, behind the entry's content and its length, the notes on its units and their length
+//! ([`crate::unit_notes`]), and which statements of numbered writes its units have executed ([`Statements`]). Any
+//! entry's frame may have units.
 //!
 //! - A leader's frame of units is closed first ([`EngineLog::close`]) and proposed then; consensus appends what is there.
 //! - Another member's entries come with the bodies of their frames ([`EngineLog::offer`]), which are in memory until
@@ -31,10 +32,14 @@ const REMEMBERED_MAX: usize = 16 << 10;
 /// Entries that are not in the state file, at most.
 const UNSEEN_MAX: u64 = 50_000;
 
-const DATA_BLANK: u8 = 0;
-const DATA_UNITS: u8 = 1;
-const DATA_MEMBERSHIP: u8 = 2;
-const DATA_CONFIG: u8 = 3;
+/// What a frame's data says of its entry: nothing but a time.
+pub const DATA_BLANK: u8 = 0;
+/// Its units.
+pub const DATA_UNITS: u8 = 1;
+/// A change of the membership.
+pub const DATA_MEMBERSHIP: u8 = 2;
+/// A configuration.
+pub const DATA_CONFIG: u8 = 3;
 
 /// A frame with its units.
 pub type Body = (EngineFrame, Vec<FrameRecord>);
@@ -238,13 +243,9 @@ impl EngineLog {
         tag: u8,
         content: &[u8],
     ) -> Option<(EngineFrame, CommitTicket)> {
-        let mut data = vec![tag];
-        data.extend_from_slice(&self.wall_ms.to_le_bytes());
-        data.extend_from_slice(&u32::try_from(content.len()).ok()?.to_le_bytes());
-        data.extend_from_slice(content);
         let (time, log) = (self.next_time, self.frames()?);
-        let closed = self.statements.close(|statements| {
-            data.extend_from_slice(statements);
+        let closed = self.statements.close(|statements, notes| {
+            let data = data_of_frame(tag, self.wall_ms, [content, notes, statements]);
             log.close_frame(position, time, &data)
         });
         self.result(closed)
@@ -498,7 +499,7 @@ fn data_of(payload: &Payload) -> Option<(u8, Vec<u8>)> {
 
 fn payload_of(frame: &EngineFrame) -> Option<Payload> {
     let &tag = frame.data.first()?;
-    let (content, _) = parts_of(frame)?;
+    let (content, ..) = parts_of(frame)?;
     match tag {
         DATA_BLANK if content.is_empty() => Some(Payload::Blank),
         DATA_UNITS if content.is_empty() && frame.seq > frame.first => {
@@ -526,15 +527,37 @@ fn payload_of(frame: &EngineFrame) -> Option<Payload> {
     }
 }
 
-/// A frame's content and statements.
-fn parts_of(frame: &EngineFrame) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = frame.data.get(9..)?.split_first_chunk()?;
-    rest.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)
+/// The data of a frame: what its entry is, when it was written, and its content, notes and statements.
+pub fn data_of_frame(tag: u8, wall_ms: i64, [content, notes, statements]: [&[u8]; 3]) -> Vec<u8> {
+    let mut data = vec![tag];
+    data.extend_from_slice(&wall_ms.to_le_bytes());
+    for part in [content, notes] {
+        data.extend_from_slice(&(part.len() as u32).to_le_bytes());
+        data.extend_from_slice(part);
+    }
+    data.extend_from_slice(statements);
+    data
+}
+
+/// A frame's content, notes and statements.
+fn parts_of(frame: &EngineFrame) -> Option<(&[u8], &[u8], &[u8])> {
+    fn part(from: &[u8]) -> Option<(&[u8], &[u8])> {
+        let (len, rest) = from.split_first_chunk()?;
+        rest.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)
+    }
+    let (content, rest) = part(frame.data.get(9..)?)?;
+    let (notes, statements) = part(rest)?;
+    Some((content, notes, statements))
+}
+
+/// What a frame notes of its units.
+pub fn notes_of(frame: &EngineFrame) -> &[u8] {
+    parts_of(frame).map_or(&[], |(_, notes, _)| notes)
 }
 
 /// What a frame says of the statements that its units have executed.
 pub fn statements_of(frame: &EngineFrame) -> &[u8] {
-    parts_of(frame).map_or(&[], |(_, statements)| statements)
+    parts_of(frame).map_or(&[], |(_, _, statements)| statements)
 }
 
 /// What a frame says. `None` if no member has made it.

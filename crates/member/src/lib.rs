@@ -8,9 +8,11 @@
 //! - [`member`]: the handle that commands use.
 //! - [`driver`]: the task that runs it.
 //! - [`entry_log`]: the engine's log as consensus' entries.
+//! - [`oplog`]: the log as operations, for readers.
 //! - [`peers`]: connections with other members; [`message`]: what goes through them.
 //! - [`stored`]: what a member keeps beside the log.
 //! - [`statements`]: which statements of numbered writes were executed.
+//! - [`unit_notes`]: what a frame tells of its units besides their records.
 //! - [`checkpoint`]: those that frames tell no more of.
 //! - [`initial_sync`]: members without data.
 //! - [`acks`]: which commits are committed in the set, and who waits for them.
@@ -28,9 +30,12 @@ pub mod entry_log;
 pub mod initial_sync;
 pub mod member;
 pub mod message;
+mod numbers;
+pub mod oplog;
 pub mod peers;
 pub mod statements;
 pub mod stored;
+pub mod unit_notes;
 pub mod view;
 
 pub use acks::Concern;

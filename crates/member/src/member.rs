@@ -7,16 +7,18 @@ use crate::acks::{Acks, Concern};
 use crate::config::SetConfig;
 use crate::initial_sync::receiver::Progress as SyncProgress;
 use crate::initial_sync::source::MadeCopy;
+use crate::oplog::{LogPlace, LogReader};
 use crate::statements::Statements;
 use crate::view::{MemberState, PeerStatus, Place, Progress, View};
 use kauri_base::ticket::TicketSource;
 use kauri_base::waiters::ByNumber;
 use kauri_base::{CommitSeq, Error, ErrorCode, Result, Ticket, Timestamp};
+use kauri_storage::StorageEngine;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -179,6 +181,10 @@ pub struct Member {
     standing: AtomicU32,
     /// When the process ends, in milliseconds since 1970; 0 unless it is about to.
     quiesce_ends_ms: AtomicI64,
+    log_place: Arc<LogPlace>,
+    log_reader: OnceLock<Arc<LogReader>>,
+    /// Bytes of the log that are kept.
+    log_bytes: AtomicU64,
 }
 
 /// The bit of [`Member::standing`] of a member that accepts writes. The bits below are the state.
@@ -221,6 +227,9 @@ impl Member {
             lacked_room_ms: AtomicU64::new(0),
             standing: AtomicU32::new(MemberState::Startup as u32),
             quiesce_ends_ms: AtomicI64::new(0),
+            log_place: Arc::default(),
+            log_reader: OnceLock::new(),
+            log_bytes: AtomicU64::new(0),
         })
     }
 
@@ -253,6 +262,27 @@ impl Member {
     /// The executed statements of numbered writes.
     pub fn statements(&self) -> &Arc<Statements> {
         &self.statements
+    }
+
+    /// Up to where the log can be read. The driver tells of it.
+    pub fn log_place(&self) -> &Arc<LogPlace> {
+        &self.log_place
+    }
+
+    /// The reader of the log, which this engine has.
+    pub fn log_reader(&self, engine: &Arc<dyn StorageEngine>) -> &Arc<LogReader> {
+        let new = || Arc::new(LogReader::new(engine.clone(), self.log_place.clone()));
+        self.log_reader.get_or_init(new)
+    }
+
+    /// Bytes of the log that are kept for members that lack them (`--oplogSize`).
+    pub fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Relaxed)
+    }
+
+    /// For the driver: sets that.
+    pub fn set_log_bytes(&self, bytes: u64) {
+        self.log_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// A ticket for a commit of this member: when may it be acknowledged? `None`: now.

@@ -391,12 +391,12 @@ mod tests {
             time: 77,
             records: 1,
             bytes: 64,
-            data: [&[1][..], &5_i64.to_le_bytes(), &[0; 4]].concat(),
+            data: [&[1][..], &5_i64.to_le_bytes(), &[0; 8]].concat(),
         };
         let payload = vec![7; 9];
         let (record, seq) = (5, CommitSeq(20));
         let put = FrameRecord { kind: 1, alone: true, collection: 4, record, seq, payload };
-        let units = Payload::Frame(Units { first: 20, units: 1, bytes: 64 + 13 });
+        let units = Payload::Frame(Units { first: 20, units: 1, bytes: 64 + 17 });
         let entries = vec![Entry { index: 8, term: 3, payload: units }];
         let raft = Raft { index: 7, log_term: 2, entries, ..Raft::new(Kind::Append, 3) };
         let envelope = Envelope {

@@ -79,7 +79,7 @@ fn a_frame_has_the_statements_of_its_units_and_no_others() {
             is_last = running.load(Ordering::Acquire) == 0;
             let position = LogPosition { term: 1, index };
             let mut data = Vec::new();
-            let closed = leader.statements.close(|noted| {
+            let closed = leader.statements.close(|noted, _| {
                 data = noted.to_vec();
                 log.close_frame(position, 1, noted)
             });
@@ -112,11 +112,11 @@ fn a_unit_waits_for_a_frame_with_room() {
     commit(1).unwrap();
     assert_eq!(commit(2).unwrap_err(), StorageError::WriteConflict);
     let position = LogPosition { term: 1, index: 2 };
-    leader.statements.close(|noted| log.close_frame(position, 1, noted)).unwrap();
+    leader.statements.close(|noted, _| log.close_frame(position, 1, noted)).unwrap();
     commit(2).unwrap();
     assert_eq!(commit(2).unwrap_err(), StorageError::Executed);
     assert_eq!(commit(1).unwrap_err(), StorageError::OldNumber(2));
-    let failed = leader.statements.close(|_| Err::<(), _>(()));
+    let failed = leader.statements.close(|_, _| Err::<(), _>(()));
     assert_eq!(failed, Err(()));
-    leader.statements.close(|noted| (!noted.is_empty()).then_some(()).ok_or(())).unwrap();
+    leader.statements.close(|noted, _| (!noted.is_empty()).then_some(()).ok_or(())).unwrap();
 }

@@ -185,6 +185,12 @@ impl Frames {
         state.frames.get(usize::try_from(nth).ok()?).copied()
     }
 
+    /// The first one and the last one.
+    pub fn ends(&self) -> Option<(FrameAt, FrameAt)> {
+        let state = lock(&self.state);
+        state.frames.front().copied().zip(state.frames.back().copied())
+    }
+
     /// The last one whose record is in a segment before this epoch; the purged one if there is none.
     pub fn last_before(&self, epoch: u64) -> u64 {
         let state = lock(&self.state);

@@ -95,6 +95,12 @@ impl ReplicatedLog for Core {
         first_kept.map_or(range.purged.index, |(_, epoch)| self.frames.last_before(*epoch))
     }
 
+    fn frames_extent(&self) -> (u64, u64) {
+        let Some((first, last)) = self.frames.ends() else { return (0, 0) };
+        let segments = self.user_segments(first.start.epoch, last.epoch).len() as u64;
+        (segments * u64::from(self.segments.segment_bytes()), last.seq + 1 - first.first)
+    }
+
     fn purge_frames(&self, index: u64) -> Result<(), StorageError> {
         self.check_alive()?;
         let _order = self.frames.lock_order();

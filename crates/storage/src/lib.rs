@@ -58,6 +58,6 @@ pub use replicated_log::{
 pub use scan::{Direction, IndexBatch, IndexEntry, IndexScan, RecordScan};
 pub use scope::{Entered, Operation, Scope};
 pub use transaction::Transaction;
-pub use unit::{KeyChange, NumberedWrite, OpKind, WriteOp, WriteUnit};
+pub use unit::{KeyChange, Label, NumberedWrite, OpKind, WriteOp, WriteUnit};
 pub use watches::Watch;
 pub use write_set::WriteSet;

@@ -138,6 +138,9 @@ pub trait ReplicatedLog: Send + Sync {
     /// purged one if there is none.
     fn frames_before(&self, bytes: u64) -> u64;
 
+    /// Bytes that frames take in the log, and the number of their commits, frames included; somewhat more.
+    fn frames_extent(&self) -> (u64, u64);
+
     /// Frames up to this index are not read any more, so that the engine may reuse their space. Nothing beyond what is
     /// committed is purged.
     fn purge_frames(&self, index: u64) -> Result<(), StorageError>;

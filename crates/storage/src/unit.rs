@@ -11,6 +11,18 @@ use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use std::borrow::Cow;
 use std::ops::Range;
 
+/// The name and the UUID of a collection that a unit changes. The log of a replica set keeps them with the unit: by
+/// then the collection may be renamed, or gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Label {
+    /// The collection.
+    pub collection: CollectionId,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Its name with that of its database.
+    pub name: String,
+}
+
 /// The kind of an operation.
 pub enum OpKind<'a> {
     /// A new record. The engine gives it the collection's next id and writes that into
@@ -91,6 +103,8 @@ pub struct WriteOp<'a> {
     pub kind: OpKind<'a>,
     /// The range of the unit's key changes that belong to this operation.
     keys: Range<usize>,
+    /// The range of its note among the key bytes.
+    note: Range<usize>,
 }
 
 /// An index entry that an operation adds or removes.
@@ -131,6 +145,8 @@ pub struct WriteUnit<'a> {
     pub owner: u64,
     /// The statements that it executes, if its session numbers them.
     pub numbered: Option<Box<NumberedWrite>>,
+    /// The collections whose documents it changes, on a member of a replica set.
+    pub labels: Vec<Arc<Label>>,
     keys: Vec<KeyChange>,
     key_bytes: Vec<u8>,
 }
@@ -175,7 +191,7 @@ impl<'a> WriteUnit<'a> {
     /// Adds an operation; keys added afterwards belong to it. Returns its position.
     pub fn push(&mut self, collection: CollectionId, record: RecordId, kind: OpKind<'a>) -> usize {
         let end = self.keys.len();
-        self.ops.push(WriteOp { collection, record, kind, keys: end..end });
+        self.ops.push(WriteOp { collection, record, kind, keys: end..end, note: 0..0 });
         self.ops.len() - 1
     }
 
@@ -219,6 +235,28 @@ impl<'a> WriteUnit<'a> {
         }
     }
 
+    /// Names a collection whose documents it changes.
+    pub fn label(&mut self, label: &Arc<Label>) {
+        if !self.labels.iter().any(|known| known.collection == label.collection) {
+            self.labels.push(label.clone());
+        }
+    }
+
+    /// Notes what the log of a replica set has to tell of the last operation besides the new document: of a deleted
+    /// document its `_id`, of a changed or deleted definition the old one.
+    pub fn note(&mut self, note: &[u8]) {
+        let start = self.key_bytes.len();
+        self.key_bytes.extend_from_slice(note);
+        if let Some(op) = self.ops.last_mut() {
+            op.note = start..self.key_bytes.len();
+        }
+    }
+
+    /// The note of an operation of this unit; empty if there is none.
+    pub fn note_of(&self, op: &WriteOp<'_>) -> &[u8] {
+        self.key_bytes.get(op.note.clone()).unwrap_or(&[])
+    }
+
     /// The key changes of the operation at this position.
     pub fn keys_of(&self, op: usize) -> &[KeyChange] {
         self.ops.get(op).and_then(|op| self.keys.get(op.keys.clone())).unwrap_or(&[])
@@ -241,12 +279,14 @@ impl<'a> WriteUnit<'a> {
             record: op.record,
             kind: op.kind.to_static(),
             keys: op.keys.clone(),
+            note: op.note.clone(),
         };
         WriteUnit {
             ops: self.ops.iter().map(op).collect(),
             definitions: self.definitions.clone(),
             owner: self.owner,
             numbered: self.numbered.clone(),
+            labels: self.labels.clone(),
             keys: self.keys.clone(),
             key_bytes: self.key_bytes.clone(),
         }
@@ -256,8 +296,9 @@ impl<'a> WriteUnit<'a> {
     pub fn truncate(&mut self, ops: usize) {
         self.ops.truncate(ops);
         self.keys.truncate(self.ops.last().map_or(0, |op| op.keys.end));
-        let bytes = self.keys.last().map_or(0, |key| key.type_bits.end);
-        self.key_bytes.truncate(bytes);
+        let keys = self.keys.last().map_or(0, |key| key.type_bits.end);
+        let notes = self.ops.iter().map(|op| op.note.end).max().unwrap_or(0);
+        self.key_bytes.truncate(keys.max(notes));
     }
 
     /// Empties it, keeping its memory.
@@ -266,6 +307,7 @@ impl<'a> WriteUnit<'a> {
         self.definitions.clear();
         self.owner = 0;
         self.numbered = None;
+        self.labels.clear();
         self.keys.clear();
         self.key_bytes.clear();
     }

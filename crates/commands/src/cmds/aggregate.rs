@@ -7,6 +7,7 @@ use super::internal_fields::{query_settings, refuse_of_shards, runtime_now};
 use crate::args::Args;
 use crate::cursors::Tailing;
 use crate::invocation::Invocation;
+use crate::oplog;
 use crate::registry::{Asked, Command, ReadLevels, Run, Target};
 use crate::reply::{NewCursor, executor_error, open_cursor};
 use kauri_base::{Result, bail, limits};
@@ -102,6 +103,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             ns: request.ns.clone(),
             collection: cx.collection.clone(),
             tailing: Tailing::No,
+            log: None,
             no_timeout: false,
             first_batch: request.batch_size.unwrap_or(limits::FIRST_BATCH_DOCS as u64),
             single_batch: false,
@@ -181,6 +183,7 @@ pub fn prepare(
         }
     }
     pipeline.optimize()?;
+    oplog::narrow(&mut pipeline);
     let mut cx = BuildCx::new(catalog.clone(), invocation.db, collection, env);
     cx.bypass = request.bypass;
     cx.server = Some(Arc::new(ServerFacts(invocation.server.clone())));
@@ -192,6 +195,9 @@ pub fn prepare(
 
 /// The collection behind a name, and the stages of the views in between.
 pub fn resolve_views(invocation: &Invocation<'_>, ns: &Namespace) -> Result<Found> {
+    if let Some(own) = invocation.server.own_collections().resolve(ns) {
+        return Ok(own);
+    }
     let found = pipeline::views::resolve(&invocation.server.catalog, ns)?;
     invocation.check_meant(ns, &found)?;
     Ok(found)

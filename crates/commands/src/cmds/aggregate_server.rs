@@ -84,6 +84,10 @@ impl ServerInfo for ServerFacts {
         server.sessions.all().into_iter().map(row).collect()
     }
 
+    fn own_count(&self, ns: &Namespace) -> Option<u64> {
+        self.0.own_collections().count(ns)
+    }
+
     fn storage_stats(
         &self,
         ns: &Namespace,

@@ -63,6 +63,9 @@ pub fn write(
 ) -> Result<()> {
     out.put("ns", ns.as_str());
     let Some(collection) = collection else {
+        if server.own_collections().write_stats(ns, scale, out) {
+            return Ok(());
+        }
         if ns.collection() == "system.views" {
             return write_views(&views::definitions(&server.catalog, ns.database()), scale, out);
         }

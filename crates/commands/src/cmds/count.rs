@@ -5,6 +5,7 @@ use super::ddl;
 use super::find::{hint, matcher_on, refuse_collation};
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
+use crate::oplog;
 use crate::registry::{Command, ReadLevels, Run};
 use crate::reply::executor_error;
 use kauri_base::{Result, bail};
@@ -108,8 +109,15 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         check_uuid(invocation, &ns, &found, request.uuid.as_ref())?;
         let Found { collection, pipeline: view, is_view } = found;
         let catalog = &invocation.server.catalog;
-        let query = request.query(filter);
-        let root = if view.stages.is_empty() {
+        let is_whole = request.filter.is_empty() && request.skip == 0 && request.limit == 0;
+        if let Some(count) = invocation.server.own_collections().count(&ns).filter(|_| is_whole) {
+            invocation.reply.put_value("n", &number(count as i64));
+            return Ok(());
+        }
+        let mut query = request.query(filter);
+        let root = if let Some(rows) = oplog::rows(&view, &mut query) {
+            plan::over_rows(rows, &query)
+        } else if view.stages.is_empty() {
             plan::plan(&mut invocation.op, collection.as_ref(), &query, &env).await?.root
         } else {
             let cx = BuildCx::new(catalog.clone(), invocation.db, collection, env.clone());
@@ -130,11 +138,11 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         } else {
             counted?;
         }
-        let n = match i32::try_from(n) {
-            Ok(n) => Value::Int32(n),
-            Err(_) => Value::Int64(n),
-        };
-        invocation.reply.put_value("n", &n);
+        invocation.reply.put_value("n", &number(n));
         Ok(())
     })
+}
+
+fn number(n: i64) -> Value<'static> {
+    i32::try_from(n).map_or(Value::Int64(n), Value::Int32)
 }

@@ -6,6 +6,7 @@ use super::find::{hint, matcher_on, refuse_collation};
 use super::internal_fields::query_settings;
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
+use crate::oplog;
 use crate::registry::{Command, ReadLevels, Run};
 use crate::reply::executor_error;
 use kauri_base::{Result, bail, limits, work};
@@ -74,8 +75,10 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         check_uuid(invocation, &ns, &found, request.uuid.as_ref())?;
         let Found { collection, pipeline: view, is_view } = found;
         let catalog = &invocation.server.catalog;
-        let query = Query { filter, hint: request.hint, ..Query::default() };
-        let root = if view.stages.is_empty() {
+        let mut query = Query { filter, hint: request.hint, ..Query::default() };
+        let root = if let Some(rows) = oplog::rows(&view, &mut query) {
+            plan::over_rows(rows, &query)
+        } else if view.stages.is_empty() {
             match plan::plan_distinct(collection.as_ref(), &query, &request.key, &env)? {
                 Some(planned) => planned.root,
                 None => {

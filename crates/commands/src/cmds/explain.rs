@@ -7,6 +7,7 @@ use super::explain_stages;
 use super::find::{FindRequest, hint, matcher_on, sort, update_matcher};
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
+use crate::oplog;
 use crate::registry::{Command, ReadLevels, Run, Target};
 use crate::server::VERSION;
 use kauri_base::{Error, ErrorCode, Result, bail};
@@ -87,9 +88,15 @@ pub async fn explain(
     command: Doc<'_>,
     verbosity: Verbosity,
 ) -> Result<()> {
-    let mut subject = subject(invocation, command)?;
+    let (mut subject, rows) = subject(invocation, command)?;
     subject.query.sort_bytes_max = Some(subject.env.spilling.sort_bytes_max);
-    let (root, rest) = planned(invocation, &subject).await?;
+    let (root, rest) = match rows {
+        Some(rows) => (
+            plan::over_rows(rows, &subject.query),
+            Rest { rejected: Vec::new(), trials: Vec::new(), is_filtered: false },
+        ),
+        None => planned(invocation, &subject).await?,
+    };
     let root = Shared::new(root);
     let stages = subject.pipeline.as_ref().map(|p| p.stages.as_slice()).unwrap_or(&[]);
     let whole = match &subject.behind {
@@ -364,13 +371,17 @@ impl Subject {
     }
 }
 
-fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
+/// Besides: the rows of a collection that the server makes itself, to be filtered and ordered.
+fn subject(
+    invocation: &Invocation<'_>,
+    command: Doc<'_>,
+) -> Result<(Subject, Option<Box<dyn Stage>>)> {
     let Some(first) = command.first() else {
         bail!(CommandNotFound, "no such command: ''");
     };
     let mut env = invocation.query_env();
     if first.key() == "aggregate" {
-        return of_aggregate(invocation, command, env);
+        return Ok((of_aggregate(invocation, command, env)?, None));
     }
     kauri_bson::not_utf8::refuse_as_namespace(&first.value())?;
     let Value::String(name) = first.value() else {
@@ -378,7 +389,7 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
     };
     let ns = Namespace::new(invocation.db, &name)?;
     let (mut distinct, mut write) = (None, None);
-    let query = match first.key() {
+    let mut query = match first.key() {
         "find" => FindRequest::parse(command, "find", &mut env)?.query,
         "count" => {
             let request = CountRequest::parse(command)?;
@@ -406,26 +417,25 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
         other => bail!(CommandNotFound, "Explain failed due to unknown command: {other}"),
     };
     let Found { collection, pipeline: view, .. } = resolve_views(invocation, &ns)?;
-    if !view.stages.is_empty() {
+    let rows = oplog::rows(&view, &mut query);
+    let mut subject = Subject {
+        ns,
+        collection,
+        filter: query.filter.clone(),
+        query,
+        pipeline: None,
+        env,
+        distinct,
+        behind: None,
+        write,
+    };
+    if rows.is_none() && !view.stages.is_empty() {
         let (front, taken) = pipeline::build::front(&view.stages);
-        let rest = Pipeline { stages: view.stages[taken..].to_vec() };
-        let filter = front.filter.clone();
-        let pipeline = Some(rest);
-        return Ok(Subject {
-            ns,
-            collection,
-            query: front,
-            filter,
-            pipeline,
-            env,
-            distinct,
-            behind: None,
-            write,
-        });
+        subject.filter = front.filter.clone();
+        subject.query = front;
+        subject.pipeline = Some(Pipeline { stages: view.stages[taken..].to_vec() });
     }
-    let filter = query.filter.clone();
-    let (pipeline, behind) = (None, None);
-    Ok(Subject { ns, collection, query, filter, pipeline, env, distinct, behind, write })
+    Ok((subject, rows))
 }
 
 /// Fails if an aggregate that is to be explained has a write concern.

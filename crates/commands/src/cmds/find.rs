@@ -7,6 +7,7 @@ use crate::args::{Args, fields};
 use crate::cursors::Tailing;
 use crate::fail_command;
 use crate::invocation::Invocation;
+use crate::oplog;
 use crate::registry::{Command, OpCounter, ReadLevels, Run};
 use crate::reply::{NewCursor, open_cursor};
 use kauri_base::{Error, ErrorCode, Result, bail, limits};
@@ -47,10 +48,15 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let found = resolve_views(invocation, &ns)?;
         check_uuid(invocation, &ns, &found, request.uuid.as_ref())?;
         let Found { collection, pipeline: view, is_view } = found;
-        if is_view {
+        let own = oplog::rows(&view, &mut request.query);
+        if is_view && own.is_none() {
             request.suit_view(&env)?;
         }
-        let root = if view.stages.is_empty() {
+        let log = oplog::log_of(&view).filter(|_| request.tailing != Tailing::No);
+        let log = log.map(|reader| reader.place().clone());
+        let root = if let Some(rows) = own {
+            plan::over_rows(rows, &request.query)
+        } else if view.stages.is_empty() {
             plan::plan(&mut invocation.op, collection.as_ref(), &request.query, &env).await?.root
         } else {
             let cx = BuildCx::new(catalog.clone(), invocation.db, collection.clone(), env.clone());
@@ -69,6 +75,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 collection.usage.count_tailing_scan();
                 request.tailing
             }
+            _ if log.is_some() => request.tailing,
             _ => Tailing::No,
         };
         if invocation.server.fail_points.any_active() {
@@ -79,6 +86,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             ns,
             collection,
             tailing,
+            log,
             no_timeout: request.no_timeout,
             first_batch: request.batch_size.unwrap_or(limits::FIRST_BATCH_DOCS as u64),
             single_batch: request.single_batch,

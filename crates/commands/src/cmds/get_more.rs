@@ -8,10 +8,11 @@ use crate::invocation::Invocation;
 use crate::read_concern::Level;
 use crate::registry::{Command, OpCounter, Run, Target};
 use crate::reply::{BatchLimit, executor_error, fill_batch};
-use kauri_base::{Result, bail};
+use kauri_base::{Result, Ticket, bail};
 use kauri_bson::Value;
 use kauri_catalog::{Namespace, OperationKind};
 use kauri_query::exec::Ended;
+use kauri_storage::Watch;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -94,6 +95,9 @@ async fn answer(
         // Before the collection is read, so that no commit falls in between.
         let watched = cursor.collection.as_ref().filter(|_| until.is_some());
         let watch = watched.map(|collection| server.backend.watch(collection.id));
+        let more = cursor.log.as_ref().map(|log| log.after(log.readable()));
+        let watch =
+            (watch.is_some() || more.is_some() && until.is_some()).then(|| change_of(watch, more));
         if let Some(collection) = &cursor.collection {
             server.catalog.check_current(collection)?;
         }
@@ -148,6 +152,16 @@ async fn answer(
     drop(reply);
     invocation.more_to_come = kept && invocation.exhaust_allowed;
     Ok(())
+}
+
+/// Ready when there may be more of a collection, or of the log.
+async fn change_of(watch: Option<Watch>, more: Option<Ticket>) {
+    if let Some(watch) = watch {
+        watch.await;
+    } else if let Some(more) = more {
+        // It has no errors.
+        let _ = more.await;
+    }
 }
 
 /// Ready when one of the two is.

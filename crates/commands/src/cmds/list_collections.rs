@@ -3,6 +3,7 @@
 use super::list_rows;
 use crate::args::Args;
 use crate::invocation::Invocation;
+use crate::oplog;
 use crate::registry::{Command, Run};
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
@@ -33,6 +34,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         }
         for view in &views {
             rows.push(describe_view(view, request.name_only));
+        }
+        if invocation.db == oplog::DATABASE {
+            rows.extend(invocation.server.own_collections().list(request.name_only));
         }
         if !views.is_empty() {
             rows.push(describe_system_views(invocation.db, request.name_only));

@@ -3,10 +3,12 @@
 use super::list_rows;
 use crate::args::Args;
 use crate::invocation::Invocation;
+use crate::oplog;
 use crate::registry::{Access, Command, Run};
 use kauri_base::Result;
 use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::Catalog;
+use std::collections::BTreeSet;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
@@ -33,8 +35,14 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let catalog = &invocation.server.catalog;
         let mut total = 0;
         let mut list = invocation.reply.array("databases");
-        for name in catalog.databases().into_keys() {
-            let row = describe(catalog, &name, name_only)?;
+        let mut names: BTreeSet<String> = catalog.databases().into_keys().collect();
+        let own = invocation.server.own_collections().database(name_only);
+        names.extend(own.iter().map(|_| oplog::DATABASE.to_owned()));
+        for name in names {
+            let row = match &own {
+                Some(own) if name == oplog::DATABASE => own.clone(),
+                _ => describe(catalog, &name, name_only)?,
+            };
             if let Some(filter) = &filter
                 && !filter.matches(row.as_doc(), &cx)?
             {

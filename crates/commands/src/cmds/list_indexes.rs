@@ -41,6 +41,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             let rows = vec![row(&id, true, build_info)];
             return list_rows::reply(invocation, ns, rows, batch_size).await;
         }
+        if invocation.server.own_collections().count(&ns).is_some() {
+            return list_rows::reply(invocation, ns, Vec::new(), batch_size).await;
+        }
         let collection = ddl::existing(invocation, &ns)?;
         let usable = collection.indexes.iter();
         let usable = usable.map(|index| row(&index.definition().spec, index.ready, build_info));

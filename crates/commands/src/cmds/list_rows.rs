@@ -51,6 +51,7 @@ pub async fn reply(
         ns,
         collection: None,
         tailing: Tailing::No,
+        log: None,
         no_timeout: false,
         // What fits into the first batch leaves no cursor behind.
         first_batch: batch_size.filter(|size| *size < count).unwrap_or(u64::MAX),

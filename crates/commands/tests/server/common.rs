@@ -151,7 +151,15 @@ impl TestServer {
             }
         };
         let backend = Backend::new(engine, committer, clock.clone(), random.clone());
-        let catalog = Catalog::open(&backend).unwrap();
+        let has_frames =
+            backend.engine().replicated_log().is_ok_and(|log| log.frames().last.index > 0);
+        let catalog = match has_frames {
+            true => Catalog::open_member(&backend).unwrap(),
+            false => Catalog::open(&backend).unwrap(),
+        };
+        if has_frames {
+            catalog.lead().unwrap();
+        }
         let (shutdown, shutdowns) = mpsc::channel();
         let server = Arc::new(Server {
             operation_memory: Default::default(),

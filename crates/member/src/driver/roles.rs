@@ -349,6 +349,9 @@ impl Driver {
 
     fn publish_progress(&self) {
         let Some(consensus) = &self.consensus else { return };
+        if let Ok(log) = self.log() {
+            self.parts.member.log_place().note(log.committed().min(log.applied().index));
+        }
         let log = consensus.log();
         let place = |index| log.known(index).as_ref().map(place_of).unwrap_or_default();
         let member = &self.parts.member;

@@ -8,6 +8,7 @@
 //! ```
 //! Numbers are of variable length: seven bits in each byte, the lowest first.
 
+use crate::numbers::{put, take};
 use kauri_storage::NumberedWrite;
 use std::sync::Arc;
 
@@ -121,26 +122,6 @@ fn item(from: &mut &[u8]) -> Option<Item> {
 
 fn statement(from: &mut &[u8]) -> Option<i32> {
     u32::try_from(take(from)?).ok().map(|number| number as i32)
-}
-
-fn put(to: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        to.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    to.push(number as u8);
-}
-
-fn take(from: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *from.split_off_first()?;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

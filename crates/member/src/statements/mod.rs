@@ -14,8 +14,9 @@ pub mod encoding;
 pub mod table;
 
 use crate::checkpoint;
+use crate::unit_notes::{self, UnitNotes};
 use encoding::Executed;
-use kauri_base::{Clock, work};
+use kauri_base::{Clock, CollectionId, work};
 use kauri_storage::{
     CommitTicket, Committer, NumberedWrite, StorageEngine, StorageError, WriteUnit,
 };
@@ -61,7 +62,20 @@ pub struct Statements {
     /// Read while a unit is committed and noted, written while a frame is closed.
     gate: RwLock<()>,
     /// Of units without a frame.
-    noted: Mutex<Vec<u8>>,
+    noted: Mutex<Noted>,
+}
+
+/// What the next frame tells of its units.
+#[derive(Default)]
+struct Noted {
+    statements: Vec<u8>,
+    notes: UnitNotes,
+}
+
+impl Noted {
+    fn len(&self) -> usize {
+        self.statements.len() + self.notes.bytes()
+    }
 }
 
 impl Default for Statements {
@@ -142,13 +156,15 @@ impl Statements {
         (contents, newest)
     }
 
-    /// Closes a frame with the statements of all units that have none. Nothing of a session is committed meanwhile.
-    pub fn close<T, E>(&self, close: impl FnOnce(&[u8]) -> Result<T, E>) -> Result<T, E> {
+    /// Closes a frame with the statements and the notes of all units that have none. Nothing with documents is committed
+    /// meanwhile.
+    pub fn close<T, E>(&self, close: impl FnOnce(&[u8], &[u8]) -> Result<T, E>) -> Result<T, E> {
         let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut noted = lock(&self.noted);
-        let result = close(&noted);
+        let result = close(&noted.statements, &noted.notes.encode());
         if result.is_ok() {
-            noted.clear();
+            noted.statements.clear();
+            noted.notes.clear();
         }
         result
     }
@@ -225,42 +241,54 @@ impl SetCommitter {
         }
     }
 
-    fn commit_numbered(
+    /// Commits a unit of documents, and notes for its frame what is to be told of it.
+    fn commit_noted(
         &self,
         unit: &mut WriteUnit<'_>,
-        write: &NumberedWrite,
+        write: Option<&NumberedWrite>,
     ) -> Result<CommitTicket, StorageError> {
         let now_ms = self.clock.monotonic().as_millis() as u64;
         let statements = &*self.statements;
-        let _busy = statements.enter(write, now_ms)?;
-        let executed = Executed::of(write, self.room.unwrap_or(usize::MAX).saturating_sub(RESERVE));
+        let _busy = write.map(|write| statements.enter(write, now_ms)).transpose()?;
+        let room = self.room.unwrap_or(usize::MAX).saturating_sub(RESERVE);
+        let executed = write.map(|write| Executed::of(write, room));
         let mut bytes = Vec::new();
-        executed.encode(&mut bytes);
+        executed.iter().for_each(|executed| executed.encode(&mut bytes));
+        let mut items = unit_notes::of_unit(unit, room / 2);
         let _gate = statements.gate.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(room) = self.room
-            && lock(&statements.noted).len() + bytes.len() > room
-        {
-            // The next frame has room.
-            return Err(StorageError::WriteConflict);
+        let noted = lock(&statements.noted).len();
+        if noted > 0 && noted + bytes.len() + items.len() > room {
+            if unit.ops.iter().all(|op| op.collection != CollectionId::CATALOG) {
+                // The next frame has room.
+                return Err(StorageError::WriteConflict);
+            }
+            // A change of definitions is not committed again. Its entry tells less.
+            items = unit_notes::of_unit(unit, 0);
         }
         let ticket = self.engine.commit(unit)?;
         if self.room.is_some() {
-            lock(&statements.noted).extend_from_slice(&bytes);
+            let mut noted = lock(&statements.noted);
+            noted.statements.extend_from_slice(&bytes);
+            noted.notes.add(ticket.seq.0, &unit.labels, &items);
         }
-        statements.shard(&write.session).table.note(&executed, now_ms);
+        if let (Some(write), Some(executed)) = (write, &executed) {
+            statements.shard(&write.session).table.note(executed, now_ms);
+        }
         Ok(ticket)
     }
 }
 
 impl Committer for SetCommitter {
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
-        let result = work::unmetered(|| match unit.numbered.take() {
-            None => self.engine.commit(unit),
-            Some(write) => {
-                let result = self.commit_numbered(unit, &write);
-                unit.numbered = Some(write);
-                result
-            }
+        let result = work::unmetered(|| {
+            let write = unit.numbered.take();
+            let has_documents = unit.ops.iter().any(|op| op.kind.is_of_document());
+            let result = match write.is_some() || has_documents && self.room.is_some() {
+                true => self.commit_noted(unit, write.as_deref()),
+                false => self.engine.commit(unit),
+            };
+            unit.numbered = write;
+            result
         });
         result.map_err(|error| match error {
             StorageError::OutOfDiskSpace => self.without_room(unit.numbered.is_some()),

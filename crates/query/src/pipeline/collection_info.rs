@@ -152,13 +152,14 @@ fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Ve
         "system.views" => cx.namespaces.views_of(ns.database()).len(),
         _ => 0,
     };
+    let own = cx.server.as_ref().and_then(|server| server.own_count(ns));
     let usage = resolved.usage().cloned().unwrap_or_default();
     let collection = match resolved {
         Named::Collection(collection) => Some(collection),
         Named::View(_) if of_collection => {
             bail!(CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection")
         }
-        Named::Nothing if of_collection && views == 0 => {
+        Named::Nothing if of_collection && views == 0 && own.is_none() => {
             bail!(
                 NamespaceNotFound,
                 "Unable to retrieve storageStats in $collStats stage :: caused by :: Collection \
@@ -183,7 +184,8 @@ fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Ve
             }
         }
         let count = stats.map(|stats| stats.records);
-        if let Some(count) = count.or((wanted.count && views > 0).then_some(views as u64)) {
+        let count = count.or((wanted.count && views > 0).then_some(views as u64));
+        if let Some(count) = count.or(own.filter(|_| wanted.count)) {
             match i32::try_from(count) {
                 Ok(count) => out.put("count", count),
                 Err(_) => out.put("count", count as i64),

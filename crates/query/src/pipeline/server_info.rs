@@ -27,6 +27,9 @@ pub trait ServerInfo: Send + Sync {
     /// A document for each logical session of this server.
     fn sessions(&self) -> Vec<DocBuf>;
 
+    /// Number of documents of a collection that the server makes itself, and does not store; `None` of others.
+    fn own_count(&self, ns: &Namespace) -> Option<u64>;
+
     /// Writes `storageStats` of `$collStats`; without a collection those of the `system.views` of this name.
     fn storage_stats(
         &self,

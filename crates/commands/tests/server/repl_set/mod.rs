@@ -4,6 +4,7 @@ mod commands;
 mod fail_points;
 mod hello;
 mod leading;
+mod oplog;
 mod reads;
 mod retries;
 mod roles;
