@@ -1,6 +1,7 @@
 //! A client of the set: finds the primary, and sends what is not answered again, as drivers do.
 
 use super::shared::Shared;
+use kauri_base::Timestamp;
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use kauri_testkit::Dice;
 use kauri_transport::WorkerHandle;
@@ -43,6 +44,11 @@ pub fn code(reply: &DocBuf) -> i64 {
         Some(1.0) => 0,
         _ => reply.as_doc().value("code").to_i64_saturating().unwrap_or(-1),
     }
+}
+
+/// Whether a code is of a member that is not, or no longer, what the client takes it for.
+pub fn is_state_change(code: i64) -> bool {
+    STATE_CHANGES.contains(&code)
 }
 
 /// A number of a document; -1 without one.
@@ -103,8 +109,8 @@ pub struct Client {
     requests: i32,
     writes: i64,
     patience: Duration,
-    /// `operationTime` and `$clusterTime` of the newest reply that had them.
-    pub times: Option<(Value<'static>, DocBuf)>,
+    /// The greatest `operationTime`, and the `$clusterTime` of the newest reply.
+    pub times: Option<(Timestamp, DocBuf)>,
 }
 
 impl Client {
@@ -196,8 +202,10 @@ impl Client {
     fn note_times(&mut self, reply: &DocBuf) {
         let (operation, cluster) =
             (reply.as_doc().value("operationTime"), reply.as_doc().value("$clusterTime"));
-        if let (Value::Timestamp(_), Some(cluster)) = (&operation, cluster.as_document()) {
-            self.times = Some((operation.into_owned(), cluster.to_buf()));
+        if let (Value::Timestamp(time), Some(cluster)) = (operation, cluster.as_document()) {
+            // Another member may be behind.
+            let before = self.times.as_ref().map(|(before, _)| *before);
+            self.times = Some((before.map_or(time, |before| before.max(time)), cluster.to_buf()));
         }
     }
 
@@ -223,7 +231,7 @@ impl Client {
         if code == RESULT_LOST {
             return Answer::Executed;
         }
-        if STATE_CHANGES.contains(&code) || code == NOT_YET_INITIALIZED || has_label(&reply) {
+        if is_state_change(code) || code == NOT_YET_INITIALIZED || has_label(&reply) {
             self.primary = None;
             return Answer::Unknown;
         }
@@ -231,14 +239,14 @@ impl Client {
             return Answer::Refused(code, reply);
         }
         if let Some(error) = reply.as_doc().value("writeConcernError").as_document() {
-            if STATE_CHANGES.contains(&number(error, "code")) {
+            if is_state_change(number(error, "code")) {
                 self.primary = None;
             }
             return Answer::Unknown;
         }
         match statement_code(&reply) {
             0 => Answer::Done(reply),
-            code if STATE_CHANGES.contains(&code) => {
+            code if is_state_change(code) => {
                 self.primary = None;
                 Answer::Unknown
             }

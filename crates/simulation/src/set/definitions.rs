@@ -175,15 +175,11 @@ async fn create_index(
     }
 }
 
-async fn drop_index(
-    client: &mut Client,
-    expected: &mut Definitions,
-    database: &str,
-    name: &str,
-) {
+async fn drop_index(client: &mut Client, expected: &mut Definitions, database: &str, name: &str) {
     let ns = format!("{database}.{name}");
     let Some(Expected::Collection(indexes)) = expected.get(&ns) else { return };
-    let may_go = |(name, sure): (&String, &bool)| (*sure && name.starts_with('i')).then(|| name.clone());
+    let may_go =
+        |(name, sure): (&String, &bool)| (*sure && name.starts_with('i')).then(|| name.clone());
     let all: Vec<String> = indexes.iter().filter_map(may_go).collect();
     let Some(index) = client.dice.pick(&all).cloned() else { return };
     let command = doc! { "dropIndexes" => name, "index" => index.as_str() };

@@ -1,6 +1,6 @@
 //! What members tell of their data when everything is whole again: all the same, and what clients expect.
 
-use super::client::{Client, batch, code, number, text};
+use super::client::{Client, batch, code, is_state_change, number, text, with};
 use super::definitions::{DDL, Definitions, Expected};
 use super::workload::{LISTS, Own, list_of};
 use kauri_bson::{DocBuf, Value, doc};
@@ -8,17 +8,11 @@ use kauri_consistency::lists::{Outcome, Step, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// How often a member is asked that cannot answer.
+const ATTEMPTS_MAX: u64 = 50;
+
 /// Everything that a member tells, by what it is.
 pub type Told = BTreeMap<String, String>;
-
-fn secondary(mut command: DocBuf) -> DocBuf {
-    command = super::client::with(
-        &command,
-        "$readPreference",
-        doc! { "mode" => "secondaryPreferred" },
-    );
-    command
-}
 
 async fn ask(
     client: &mut Client,
@@ -26,14 +20,19 @@ async fn ask(
     database: &str,
     command: DocBuf,
 ) -> Result<DocBuf, String> {
-    let command = secondary(command);
-    for _ in 0..5 {
-        if let Some(reply) = client.ask(member, database, &command).await {
-            return match code(&reply) {
-                0 => Ok(reply),
-                _ => Err(format!("member {member}: {}: {}", text(&command), text(&reply))),
-            };
+    let preference = doc! { "mode" => "secondaryPreferred" };
+    let command = with(&command, "$readPreference", preference);
+    for _ in 0..ATTEMPTS_MAX {
+        match client.ask(member, database, &command).await {
+            Some(reply) if code(&reply) == 0 => return Ok(reply),
+            // It has just been deposed, or begins again.
+            Some(reply) if is_state_change(code(&reply)) => {}
+            Some(reply) => {
+                return Err(format!("member {member}: {}: {}", text(&command), text(&reply)));
+            }
+            None => {}
         }
+        client.worker.sleep(Duration::from_millis(200)).await;
     }
     Err(format!("member {member} does not answer {}", text(&command)))
 }
@@ -66,7 +65,9 @@ async fn tells_database(
         let name = info.as_doc().value("name").as_str().unwrap_or_default().to_owned();
         let ns = format!("{database}.{name}");
         told.insert(format!("{ns}: definition"), text(&info));
-        if info.as_doc().value("type").as_str() != Some("collection") {
+        // Views, and what stores them: a part of the catalog, which other commands show.
+        let is_view = info.as_doc().value("type").as_str() != Some("collection");
+        if is_view || name == "system.views" {
             continue;
         }
         let list = doc! { "listIndexes" => name.as_str(), "cursor" => all.clone() };
@@ -117,7 +118,8 @@ pub fn check_definitions(told: &Told, expected: &Definitions) -> Result<(), Stri
             Expected::Collection(indexes) => indexes,
         };
         let prefix = format!("{ns}: index ");
-        let found: BTreeSet<&str> = told.keys().filter_map(|key| key.strip_prefix(&prefix)).collect();
+        let found: BTreeSet<&str> =
+            told.keys().filter_map(|key| key.strip_prefix(&prefix)).collect();
         let lost = indexes.iter().find(|(name, sure)| **sure && !found.contains(name.as_str()));
         if let Some((name, _)) = lost {
             return Err(format!("index {name} of {ns} is lost: it was acknowledged"));

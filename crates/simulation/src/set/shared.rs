@@ -24,9 +24,20 @@ pub struct Shared {
     over: AtomicBool,
     /// Programs of clients that have not ended.
     running: AtomicU64,
+    copies: AtomicU64,
 }
 
 impl Shared {
+    /// So many members have data.
+    pub fn set_copies(&self, copies: u64) {
+        self.copies.store(copies, Ordering::Relaxed);
+    }
+
+    /// How many members have data.
+    pub fn copies(&self) -> u64 {
+        self.copies.load(Ordering::Relaxed)
+    }
+
     /// Whether clients are to end.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)

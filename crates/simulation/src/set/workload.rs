@@ -8,8 +8,8 @@
 //! | [`operates`] | has members step down and up |
 
 use super::client::{Answer, Client, batch, code, number, text, with};
-use kauri_base::virtual_time::VirtualClock;
 use kauri_base::Clock;
+use kauri_base::virtual_time::VirtualClock;
 use kauri_bson::{Doc, DocBuf, Value, doc};
 use kauri_consistency::lists::{Outcome, Step, Transaction};
 use std::collections::BTreeMap;
@@ -36,7 +36,8 @@ pub async fn prepares(client: &mut Client) -> Result<(), String> {
         let spec = doc! { "key" => doc! { key => 1 }, "name" => format!("{key}_1") };
         Value::from(if unique { with(&spec, "unique", true) } else { spec })
     };
-    let expiry = doc! { "key" => doc! { "at" => 1 }, "name" => "at_1", "expireAfterSeconds" => EXPIRE_SECS };
+    let expiry =
+        doc! { "key" => doc! { "at" => 1 }, "name" => "at_1", "expireAfterSeconds" => EXPIRE_SECS };
     let indexes = |name: &str, list: Vec<Value<'_>>| {
         doc! { "createIndexes" => name, "indexes" => Value::array(list), "writeConcern" => doc! { "w" => "majority" } }
     };
@@ -59,9 +60,9 @@ pub async fn prepares(client: &mut Client) -> Result<(), String> {
 
 fn concern(client: &Client) -> DocBuf {
     match client.dice.below(4) {
-        0 | 1 => doc! { "w" => "majority" },
-        2 => doc! { "w" => 1 },
-        _ => doc! { "w" => 2, "wtimeout" => 300 },
+        0 if client.shared.copies() > 1 => doc! { "w" => 2, "wtimeout" => 300 },
+        1 => doc! { "w" => 1 },
+        _ => doc! { "w" => "majority" },
     }
 }
 
@@ -152,10 +153,13 @@ async fn append_and_see(client: &mut Client, key: u64) {
     let outcome = match &answer {
         Answer::Done(reply) => {
             let document = reply.as_doc().value("value");
-            let list =
-                document.as_document().map(|doc| list_of(client, doc)).unwrap_or_default();
+            let list = document.as_document().map(|doc| list_of(client, doc)).unwrap_or_default();
             let read = Step::Read(key, Some(list));
-            if is_new { steps.push(read) } else { steps.insert(0, read) }
+            if is_new {
+                steps.push(read)
+            } else {
+                steps.insert(0, read)
+            }
             client.shared.count("findAndModify");
             Outcome::Committed(client.shared.tick())
         }
@@ -200,7 +204,7 @@ async fn read_causal(client: &mut Client, key: u64) {
     let Some(member) = client.shared.any_member(&client.dice) else { return };
     let mut concern = doc! { "level" => "majority" };
     if let Some((time, _)) = &client.times {
-        concern = with(&concern, "afterClusterTime", time.clone());
+        concern = with(&concern, "afterClusterTime", Value::Timestamp(*time));
     }
     let aggregates = client.dice.percent(30);
     let filter = doc! { "_id" => key as i64 };
@@ -305,8 +309,7 @@ async fn insert(client: &mut Client, own: &mut Own, first: i64, count: i64) {
 /// A document with the unique value of another one is refused.
 async fn duplicate(client: &mut Client, id: i64, next: i64) {
     let twin = doc! { "_id" => -next - 1, "u" => id * 7 };
-    let command =
-        doc! { "insert" => "own", "documents" => Value::array([Value::from(twin)]) };
+    let command = doc! { "insert" => "own", "documents" => Value::array([Value::from(twin)]) };
     match client.write(DB, &command).await {
         Answer::Refused(DUPLICATE_KEY, _) => client.shared.count("duplicates"),
         Answer::Unknown => {}
@@ -327,7 +330,11 @@ async fn update(client: &mut Client, own: &mut Own, id: i64) {
     let changed = own_doc(id, &client.dice);
     let tags = changed.as_doc().value("t").into_owned();
     let update = doc! { "$inc" => doc! { "v" => 1i64 }, "$set" => doc! { "t" => tags } };
-    let by = if client.dice.percent(50) { doc! { "_id" => id } } else { doc! { "u" => id * 7 } };
+    let by = if client.dice.percent(50) {
+        doc! { "_id" => id }
+    } else {
+        doc! { "u" => id * 7 }
+    };
     let update = doc! { "q" => by, "u" => update };
     let command = doc! { "update" => "own", "updates" => Value::array([Value::from(update)]) };
     let done = write_own(client, command, 1).await;

@@ -71,11 +71,15 @@ pub fn run(seed: u64) -> Outcome {
     virtual_time::begin(seed);
     let mut world = World::new(seed);
     let mut faults = Vec::new();
-    if let Err(fault) = world.run() {
-        faults.push(fault);
-    }
+    // A run that is cut short knows only a part of the history.
+    let history = match world.run() {
+        Ok(()) => world.shared.history(),
+        Err(fault) => {
+            faults.push(fault);
+            Vec::new()
+        }
+    };
     faults.extend(world.shared.faults().into_iter().take(3));
-    let history = world.shared.history();
     let order = |at: usize| match history.get(at) {
         Some(of) if of.client >= CAUSAL && of.client < 2 * CAUSAL => Order::Session,
         _ => Order::RealTime,
@@ -185,6 +189,7 @@ impl World {
         }
         self.until(20 * SECOND_NS, "the set has no leader", |world| world.leader().is_some())?;
         self.complete(|mut client| async move { workload::prepares(&mut client).await })??;
+        self.shared.set_copies(self.with_data().len() as u64);
         self.start_clients();
         self.has_faults = true;
         let end = now_ns() + FAULTS_NS;
@@ -320,7 +325,8 @@ impl World {
             return Ok(());
         };
         let (dice, of) = (&self.dice, processes.get(at));
-        let polls = of.map_or(0, |of| of.turn(worker, &mut |below| dice.below(below as u64) as usize));
+        let polls =
+            of.map_or(0, |of| of.turn(worker, &mut |below| dice.below(below as u64) as usize));
         for word in [(at as u64) << 32 | worker as u64, polls, now_ns()] {
             self.shared.mix(&word.to_le_bytes());
         }
@@ -448,9 +454,13 @@ impl World {
             let state = process.member.view().state;
             // One that was cut off for long is as good as none, and may not know that.
             let follows = range(process).last.index + 8 >= last;
-            follows && matches!(state, MemberState::Primary | MemberState::Secondary)
+            follows
+                && matches!(
+                    state,
+                    MemberState::Primary | MemberState::Secondary | MemberState::Arbiter
+                )
         };
-        let others = self.nodes.iter().filter(|(other, node)| **other != number && !node.is_arbiter);
+        let others = self.nodes.iter().filter(|(other, _)| **other != number);
         let whole = others.filter(|(_, node)| node.process.as_ref().is_some_and(is_whole)).count();
         let process = self.nodes.get(&number).and_then(|node| node.process.as_ref());
         let is_stale = process.is_some_and(|process| process.member.view().is_too_stale);
@@ -517,6 +527,7 @@ impl World {
         for node in self.nodes.values_mut() {
             node.down_until_ns = 0;
             node.paused_until_ns = 0;
+            node.clock.ahead_ms.store(0, Ordering::Relaxed);
         }
         let before = self.shared.counted("appends");
         self.until(LIVELY_NS, "no write is accepted after all is well", |world| {
@@ -556,9 +567,9 @@ impl World {
                 settle::check_own(&mut client, leader, &own).await
             })??;
         }
-        self.complete(move |mut client| async move {
-            settle::read_lists(&mut client, leader).await
-        })?
+        self.complete(
+            move |mut client| async move { settle::read_lists(&mut client, leader).await },
+        )?
     }
 
     /// Whether all members with data have applied the same.
@@ -567,9 +578,11 @@ impl World {
             .with_data()
             .into_iter()
             .map(|number| {
-                let engine = &self.nodes.get(&number)?.process.as_ref()?.engine;
-                let log = engine.replicated_log().ok()?;
-                Some((log.frames().last, log.applied(), engine.visible()))
+                let process = self.nodes.get(&number)?.process.as_ref()?;
+                let log = process.engine.replicated_log().ok()?;
+                let state = process.member.view().state;
+                let is_well = matches!(state, MemberState::Primary | MemberState::Secondary);
+                is_well.then(|| (log.frames().last, log.applied(), process.engine.visible()))
             })
             .collect();
         let first = places.first().copied().flatten();
