@@ -307,15 +307,19 @@ impl Driver {
         reached.max().map(|(_, number)| number)
     }
 
+    /// Whether the configuration lets this member lead.
+    pub(super) fn can_lead(&self) -> bool {
+        let may = |of: &crate::config::MemberConfig| of.priority > 0.0 && of.votes > 0;
+        let members = self.config.iter().flat_map(|config| &config.members);
+        let mut own = members.filter(|of| of.number() == self.number);
+        own.any(may)
+    }
+
     fn step_up(&mut self) -> Result<()> {
-        let Some(config) = &self.config else {
+        if self.config.is_none() {
             return refused(ErrorCode::NotYetInitialized, "no replset config has been received");
-        };
-        let can = config
-            .members
-            .iter()
-            .any(|of| of.number() == self.number && of.priority > 0.0 && of.votes > 0);
-        if !can {
+        }
+        if !self.can_lead() {
             return refused(ErrorCode::CommandFailed, "Election failed.");
         }
         // Told to the leader with the next sign of life.

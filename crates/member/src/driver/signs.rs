@@ -23,6 +23,8 @@ impl Driver {
 
     /// Tells all others of this member, at regular times, and while it stands still.
     pub(super) fn send_status(&mut self, now_ns: u64) {
+        // A configuration may have come that does not let it: each leader would hand over to it in vain.
+        self.wants_to_lead &= self.can_lead();
         let Some(config) = &self.config else { return };
         if now_ns < self.status_ns {
             return;

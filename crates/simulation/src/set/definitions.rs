@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// The database of collections that come and go.
 pub const DDL: &str = "ddl";
-/// The collection whose indexes come and go.
-pub const OWN: &str = "test.own";
+/// The collections whose indexes come and go, while one's documents do.
+const INDEXED: [&str; 2] = ["own", "bulk"];
 
 /// What is expected of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +32,14 @@ pub type Definitions = BTreeMap<String, Expected>;
 pub async fn defines(client: &mut Client, expected: &mut Definitions) {
     let mut numbered = 0;
     let at_first = ["_id_", "u_1", "t_1"].map(|name| (name.to_owned(), true));
-    expected.insert(OWN.to_owned(), Expected::Collection(at_first.into()));
+    expected.insert("test.own".to_owned(), Expected::Collection(at_first.into()));
+    let at_first = [("_id_".to_owned(), true)].into();
+    expected.insert("test.bulk".to_owned(), Expected::Collection(at_first));
     while !client.shared.is_over() {
         client.pause(Duration::from_millis(120)).await;
         numbered += 1;
         let picked = pick(client, expected);
+        let indexed = INDEXED[client.dice.below(2) as usize];
         match (client.dice.below(10), picked) {
             (0, _) | (_, None) => create(client, expected, &format!("c{numbered}")).await,
             (1, Some(name)) => copy(client, expected, &name, &format!("out{numbered}")).await,
@@ -47,8 +50,8 @@ pub async fn defines(client: &mut Client, expected: &mut Definitions) {
                 create_index(client, expected, DDL, &name, &format!("i{numbered}")).await;
             }
             (7, Some(name)) => drop_index(client, expected, DDL, &name).await,
-            (8, _) => create_index(client, expected, DB, "own", &format!("i{numbered}")).await,
-            _ => drop_index(client, expected, DB, "own").await,
+            (8, _) => create_index(client, expected, DB, indexed, &format!("i{numbered}")).await,
+            _ => drop_index(client, expected, DB, indexed).await,
         }
     }
 }

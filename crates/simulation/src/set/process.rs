@@ -146,6 +146,8 @@ pub struct Process {
     pub restart: Arc<Mutex<Option<String>>>,
     /// Where clients connect.
     pub door: Arc<FakeTransport>,
+    /// Work for threads of their own that was done: copies for other members, resumed index builds.
+    pub asides: Arc<AtomicU64>,
     failure: Arc<Mutex<Option<String>>>,
     /// Other members' connections.
     peers: Mutex<BTreeMap<u64, FakeClient>>,
@@ -180,6 +182,7 @@ impl Process {
             server,
             restart: Arc::default(),
             door: Arc::new(door),
+            asides: Arc::default(),
             failure: Arc::default(),
             peers: Mutex::default(),
         };
@@ -193,6 +196,7 @@ impl Process {
         background::spawn(&self.server, worker);
         let (engine, failure) = (self.engine.clone(), self.failure.clone());
         worker.spawn(maintain(engine, worker.clone(), of.dice.fork(), failure));
+        let asides = self.asides.clone();
         let (restart, at_work, dice) = (self.restart.clone(), worker.clone(), of.dice.fork());
         let host = ServerHost {
             server: self.server.clone(),
@@ -200,8 +204,10 @@ impl Process {
             restart: Box::new(move |why| *lock(&restart) = Some(why.to_owned())),
             aside: Box::new(move |work| {
                 let wait = at_work.sleep(Duration::from_micros(dice.below(ASIDE_US_MAX)));
+                let asides = asides.clone();
                 at_work.spawn(async move {
                     wait.await;
+                    asides.fetch_add(1, Ordering::Relaxed);
                     work();
                 });
             }),

@@ -81,16 +81,14 @@ async fn tells_database(
             return Err(format!("member {member}: {ns} is not valid: {}", text(&valid)));
         }
         told.insert(format!("{ns}: records"), number(valid.as_doc(), "nrecords").to_string());
-        // The order of a capped collection is no part of its hash.
-        if name == "log" {
-            let find = doc! {
-                "find" => "log", "projection" => doc! { "_id" => 1 },
-                "sort" => doc! { "$natural" => 1 }, "batchSize" => 10_000,
-            };
-            let docs = batch(&ask(client, member, database, find).await?).0;
-            let ids: Vec<i64> = docs.iter().map(|doc| number(doc.as_doc(), "_id")).collect();
-            told.insert(format!("{ns}: order"), format!("{ids:?}"));
-        }
+        // Neither the order nor the records' ids are part of a hash.
+        let find = doc! {
+            "find" => name.as_str(), "projection" => doc! { "_id" => 1 }, "showRecordId" => true,
+            "sort" => doc! { "$natural" => 1 }, "batchSize" => 10_000,
+        };
+        let docs = batch(&ask(client, member, database, find).await?).0;
+        let docs: Vec<String> = docs.iter().map(text).collect();
+        told.insert(format!("{ns}: order"), docs.join(", "));
     }
     let hashes = ask(client, member, database, doc! { "dbHash" => 1 }).await?;
     for field in ["collections", "uuids", "capped"] {

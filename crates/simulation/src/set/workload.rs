@@ -5,7 +5,7 @@
 //! | [`lists`] | appends to lists, and reads them |
 //! | [`own`] | inserts, changes and deletes documents that no other client has |
 //! | [`streams`] | inserts into a capped collection, and what expires |
-//! | [`operates`] | has members step down and up |
+//! | [`operates`] | has members step down and up, and changes priorities |
 
 use super::client::{Answer, Client, batch, code, number, text, with};
 use kauri_base::Clock;
@@ -24,11 +24,15 @@ pub const CAUSAL: u64 = 100;
 /// Numbers of one client's documents.
 const OWN_RANGE: i64 = 1_000_000;
 const DUPLICATE_KEY: i64 = 11_000;
+const NAMESPACE_EXISTS: i64 = 48;
 /// How long documents that expire live, in seconds.
 pub const EXPIRE_SECS: i64 = 2;
 
 /// The documents of a client that must be there, by `_id`, with the number of their changes; `None`: nobody knows.
 pub type Own = BTreeMap<i64, Option<i64>>;
+
+/// Documents of a collection whose indexes come and go.
+const BULK: i64 = 250;
 
 /// Creates what all others need. Each may be there already.
 pub async fn prepares(client: &mut Client) -> Result<(), String> {
@@ -41,15 +45,21 @@ pub async fn prepares(client: &mut Client) -> Result<(), String> {
     let indexes = |name: &str, list: Vec<Value<'_>>| {
         doc! { "createIndexes" => name, "indexes" => Value::array(list), "writeConcern" => doc! { "w" => "majority" } }
     };
+    let bulk = (0..BULK).map(|id| {
+        let t = Value::array((0..id % 4).map(Value::from));
+        Value::from(doc! { "_id" => id, "v" => id * 7 % 50, "a" => id % 9, "t" => t })
+    });
+    let bulk = Value::array(bulk);
     for command in [
         indexes("lists", vec![index("n", false)]),
         indexes("own", vec![index("u", true), index("t", false)]),
         indexes("expiring", vec![Value::from(expiry)]),
         doc! { "create" => "log", "capped" => true, "size" => 8_192, "writeConcern" => doc! { "w" => "majority" } },
+        doc! { "insert" => "bulk", "documents" => bulk, "ordered" => false, "writeConcern" => doc! { "w" => "majority" } },
     ] {
         loop {
             match client.attempt(DB, &command).await {
-                Answer::Done(_) | Answer::Refused(48, _) => break,
+                Answer::Done(_) | Answer::Refused(NAMESPACE_EXISTS | DUPLICATE_KEY, _) => break,
                 Answer::Unknown => client.pause(Duration::from_millis(50)).await,
                 other => return Err(format!("{}: {other:?}", text(&command))),
             }
@@ -367,21 +377,71 @@ pub async fn streams(client: &mut Client) {
     }
 }
 
-/// Has members step down and up.
+/// Has members step down and up, and gives them other priorities.
 pub async fn operates(client: &mut Client) {
     while !client.shared.is_over() {
-        client.pause(Duration::from_secs(4)).await;
+        client.pause(Duration::from_secs(3)).await;
         let Some(member) = client.shared.any_member(&client.dice) else { continue };
-        let command = match client.dice.percent(60) {
-            true => doc! {
-                "replSetStepDown" => 1, "secondaryCatchUpPeriodSecs" => client.dice.below(2) as i64,
-                "force" => client.dice.percent(30),
+        let (command, what) = match client.dice.below(10) {
+            0..=3 => {
+                let secs = client.dice.below(2) as i64;
+                let command = doc! {
+                    "replSetStepDown" => 1, "secondaryCatchUpPeriodSecs" => secs,
+                    "force" => client.dice.percent(30),
+                };
+                (command, "step-downs")
+            }
+            4 | 5 => (doc! { "replSetStepUp" => 1 }, "step-ups"),
+            _ => match reconfiguration(client).await {
+                Some(config) => (doc! { "replSetReconfig" => config }, "reconfigurations"),
+                None => continue,
             },
-            false => doc! { "replSetStepUp" => 1 },
         };
-        let reply = client.ask(member, "admin", &command).await;
-        if reply.is_some_and(|reply| code(&reply) == 0) {
-            client.shared.count("step-downs");
+        let done = match what {
+            "reconfigurations" => {
+                matches!(client.attempt("admin", &command).await, Answer::Done(_))
+            }
+            _ => client.ask(member, "admin", &command).await.is_some_and(|of| code(&of) == 0),
+        };
+        if done {
+            client.shared.count(what);
         }
     }
+}
+
+/// The primary's configuration, with another priority of a member. One at least can lead.
+async fn reconfiguration(client: &mut Client) -> Option<DocBuf> {
+    let reply = client.attempt("admin", &doc! { "replSetGetConfig" => 1 }).await;
+    let Answer::Done(reply) = reply else { return None };
+    let config = reply.as_doc().value("config").as_document()?.to_buf();
+    let list = config.as_doc().value("members").into_owned();
+    let members: Vec<Doc<'_>> = list.as_array()?.iter().filter_map(|of| of.as_doc()).collect();
+    let can_lead = |of: &Doc<'_>| of.value("priority").as_f64_lossy().is_some_and(|p| p > 0.0);
+    let of = client.dice.pick(&members)?.value("_id").to_i64_saturating()?;
+    let others = members.iter().filter(|member| number(**member, "_id") != of);
+    let may_not_lead = others.filter(|member| can_lead(member)).count() > 0;
+    let priority = if may_not_lead { client.dice.below(3) } else { 1 + client.dice.below(2) };
+    let is_hidden = priority == 0 && client.dice.percent(50);
+    let changed = members.iter().map(|member| {
+        let is_it = number(*member, "_id") == of && !member.value("arbiterOnly").truthy();
+        Value::from(DocBuf::build(|out| {
+            for elem in member.iter() {
+                match elem.key() {
+                    "priority" if is_it => out.put("priority", priority as i32),
+                    "hidden" if is_it => out.put("hidden", is_hidden),
+                    key => out.put_value(key, &elem.value()),
+                }
+            }
+        }))
+    });
+    let changed = Value::array(changed);
+    Some(DocBuf::build(|out| {
+        for elem in config.as_doc().iter() {
+            match elem.key() {
+                "version" => out.put("version", number(config.as_doc(), "version") + 1),
+                "members" => out.put_value("members", &changed),
+                key => out.put_value(key, &elem.value()),
+            }
+        }
+    }))
 }

@@ -9,7 +9,7 @@ use super::workload::{self, CAUSAL, Own};
 use kauri_base::virtual_time;
 use kauri_bson::{DocBuf, Value, doc};
 use kauri_consistency::cycles::{Order, Promise};
-use kauri_consistency::lists;
+use kauri_consistency::lists::{self, Fault, Step, Transaction};
 use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_member::MemberState;
 use kauri_replication::simulated::{Network, Weather};
@@ -85,11 +85,22 @@ pub fn run(seed: u64) -> Outcome {
         _ => Order::RealTime,
     };
     let found = lists::check_each(&history, Promise::STRICT_SERIALIZABLE, order);
-    faults.extend(found.into_iter().take(3).map(|fault| format!("{fault:?}")));
+    faults.extend(found.iter().take(3).map(|fault| explain(fault, &history)));
     let (counts, hash) = (world.shared.counts(), world.shared.hash());
     world.end();
     virtual_time::end();
     Outcome { faults, counts, hash }
+}
+
+/// A fault of a history, with the transactions that it is about.
+fn explain(fault: &Fault, history: &[Transaction]) -> String {
+    let value = match fault {
+        Fault::Duplicate { value, .. } | Fault::Lost { value, .. } => Some(*value),
+        _ => None,
+    };
+    let appends = |step: &Step| matches!(step, Step::Append(_, of) if Some(*of) == value);
+    let writer = history.iter().find(|of| of.steps.iter().any(appends));
+    format!("{fault:?}; {writer:?}")
 }
 
 fn draw_disk(dice: &Dice) -> EmulatorConfig {
@@ -280,6 +291,9 @@ impl World {
             false => node.disk.process_death_at(events, usize::MAX),
         };
         self.shared.count(if loses_power { "power losses" } else { "deaths" });
+        if process.asides.load(Ordering::Relaxed) > 0 {
+            self.shared.count("work aside");
+        }
         self.shared.set_door(number, None);
         process.die();
         node.disk = disk;
@@ -387,7 +401,7 @@ impl World {
     fn fault(&mut self) {
         let numbers = self.numbers();
         let Some(number) = self.dice.pick(&numbers).copied() else { return };
-        let long = now_ns() + self.dice.below(2 * SECOND_NS);
+        let long = now_ns() + self.dice.below(3 * SECOND_NS);
         match self.dice.below(11) {
             0..=2 => self.kill_for(number, self.dice.percent(40), long),
             3 => {
