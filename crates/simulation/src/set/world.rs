@@ -427,7 +427,8 @@ impl World {
                 lock(&self.wire.network).set_weather(weather);
             }
             8 => {
-                let range = if self.dice.percent(80) { 5_000 } else { 3_600_000 };
+                // Executed statements are known for half an hour of this clock.
+                let range = if self.dice.percent(80) { 5_000 } else { 600_000 };
                 let ahead = self.dice.below(2 * range) as i64 - range as i64;
                 self.shared.count("clock jumps");
                 let node = self.nodes.get(&number);
