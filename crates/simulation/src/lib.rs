@@ -8,6 +8,8 @@
 //! Clients ([`workload`]) send commands and record commands, replies and times ([`history`]). A check ([`check`])
 //! decides whether the observations are possible for one server with one copy of the data.
 //!
+//! Replica sets of whole servers: [`set`].
+//!
 //! Invariants: a run is a function of its seed ([`Outcome::hash`] distinguishes two runs). Nothing here reads the
 //! machine's clock, and no thread is started.
 //!
@@ -17,6 +19,7 @@ pub mod check;
 pub mod client;
 pub mod history;
 pub mod node;
+pub mod set;
 pub mod workload;
 pub mod world;
 

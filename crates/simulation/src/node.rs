@@ -11,6 +11,7 @@ use kauri_commands::server::{Machine, ProcessMemory};
 use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo, background, startup};
 use kauri_emulator::Emulator;
+use kauri_member::Member;
 use kauri_storage::{Backend, StorageEngine};
 use kauri_storage_log::{Options, PmLog};
 use kauri_testkit::Dice;
@@ -80,8 +81,12 @@ impl Node {
         network: &Arc<Network>,
     ) -> Result<Node> {
         let engine = open_engine(disk, dice)?;
-        let shared: Arc<dyn StorageEngine> = engine.clone();
-        let server = Arc::new(assemble(shared, dice)?);
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock);
+        let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::new(dice.bits()));
+        let backend = Backend::local(engine.clone(), clock, random);
+        let catalog = Arc::new(Catalog::open(&backend)?);
+        let server = assemble(backend, catalog, "simulated:27017", None);
+        let server = Arc::new(server);
         server.follow_parameters();
         server.parameters.set_at_startup("enableTestCommands", Value::Bool(true))?;
         startup::prepare(&server)?;
@@ -147,26 +152,30 @@ fn open_engine(disk: &Emulator, dice: &Dice) -> Result<Arc<PmLog>> {
     Ok(Arc::new(PmLog::open(Arc::new(disk.clone()), options)?))
 }
 
-fn assemble(engine: Arc<dyn StorageEngine>, dice: &Dice) -> Result<Server> {
-    let clock: Arc<dyn Clock> = Arc::new(VirtualClock);
-    let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::new(dice.bits()));
-    let backend = Backend::local(engine, clock.clone(), random.clone());
-    let catalog = Arc::new(Catalog::open(&backend)?);
-    Ok(Server {
+/// A server of a simulated world: alone, or a member of a set.
+pub(crate) fn assemble(
+    backend: Arc<Backend>,
+    catalog: Arc<Catalog>,
+    host: &str,
+    member: Option<Arc<Member>>,
+) -> Server {
+    let (clock, random) = (backend.clock().clone(), backend.random().clone());
+    let (own, process_id) = (host.to_owned(), backend.new_object_id());
+    Server {
         operation_memory: Default::default(),
         cursors: CursorManager::new(clock.clone(), random.clone()),
         plans: Default::default(),
         backend,
         catalog,
-        process_id: [1; 12],
+        process_id,
         operations: Default::default(),
         parameters: Default::default(),
         fail_points: Default::default(),
         start: StartInfo {
             argv: vec!["kauri".to_owned()],
             parsed: DocBuf::new(),
-            host: "simulated:27017".to_owned(),
-            member_host: "simulated:27017".to_owned(),
+            host: host.to_owned(),
+            member_host: host.to_owned(),
             port: 27017,
             dbpath: String::new(),
             started_ms: clock.unix_ms(),
@@ -188,12 +197,12 @@ fn assemble(engine: Arc<dyn StorageEngine>, dice: &Dice) -> Result<Server> {
         rotate_log: Box::new(|_| Ok(())),
         fsync_lock: Default::default(),
         auto_compact: Default::default(),
-        member: None,
-        is_self: Arc::new(|_| false),
+        member,
+        is_self: Arc::new(move |host| host == own),
         greet: None,
         slow_ms: AtomicI64::new(i64::MAX),
         stopping: Default::default(),
-    })
+    }
 }
 
 /// The work of the engine's threads, at drawn times.

@@ -26,13 +26,30 @@ pub trait Flush: Send + Sync {
     fn make_durable(&self, seq: u64);
 }
 
+/// Why nothing more is acknowledged.
+pub enum End {
+    /// The medium failed, or the engine is closed.
+    Failed(String),
+    /// The member was deposed, and units that it had applied are cut off: it begins again.
+    CutOff,
+}
+
+impl End {
+    fn error(&self) -> StorageError {
+        match self {
+            End::Failed(message) => StorageError::Io(message.clone()),
+            End::CutOff => StorageError::NotPrimary,
+        }
+    }
+}
+
 /// See the module's head.
 pub struct Acks {
     flush: Weak<dyn Flush>,
     stored: AtomicU64,
     written: AtomicU64,
     durable: AtomicU64,
-    failure: OnceLock<String>,
+    failure: OnceLock<End>,
     waiters: Mutex<Waiters>,
     /// Whether there may be any.
     waiting: AtomicBool,
@@ -100,8 +117,8 @@ impl Acks {
 
     /// Why nothing more is acknowledged, if that is so.
     #[inline]
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.get().map(String::as_str)
+    pub fn failure(&self) -> Option<&End> {
+        self.failure.get()
     }
 
     /// Notes that everything up to `seq` is with the kernel.
@@ -180,16 +197,13 @@ impl Acks {
     /// Fails if nothing more may be acknowledged.
     #[inline]
     pub fn check_alive(&self) -> Result<(), StorageError> {
-        match self.failure() {
-            None => Ok(()),
-            Some(message) => Err(StorageError::Io(message.to_owned())),
-        }
+        self.failure().map_or(Ok(()), |end| Err(end.error()))
     }
 
     /// The medium failed: nothing more is acknowledged. Answers the error to give.
     pub fn fail(&self, what: &str, error: impl std::fmt::Display) -> StorageError {
         let message = format!("{what}: {error}");
-        if self.end(&message) {
+        if self.end(End::Failed(message.clone())) {
             log::line(
                 Severity::Fatal,
                 "STORAGE",
@@ -203,8 +217,8 @@ impl Acks {
     }
 
     /// Nothing more is acknowledged. Answers whether this is the first reason.
-    pub fn end(&self, message: &str) -> bool {
-        let first = self.failure.set(message.to_owned()).is_ok();
+    pub fn end(&self, why: End) -> bool {
+        let first = self.failure.set(why).is_ok();
         let wakers = {
             let mut waiters = lock(&self.waiters);
             waiters.written.take_all().chain(waiters.durable.take_all())
@@ -278,7 +292,12 @@ impl Acks {
         if up_to >= seq {
             return Some(Ok(()));
         }
-        failure.map(|message| Err(Error::new(ErrorCode::InternalError, message)))
+        failure.map(|end| {
+            Err(match end {
+                End::Failed(message) => Error::new(ErrorCode::InternalError, message.clone()),
+                End::CutOff => StorageError::NotPrimary.into(),
+            })
+        })
     }
 }
 

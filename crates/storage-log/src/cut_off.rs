@@ -4,6 +4,7 @@
 //! one before, in one step. Later segments have epochs behind the cut. Nothing points into what is cut off, unless some
 //! of it was applied: then the engine ends, and the next start does the rest.
 
+use crate::acks::End;
 use crate::cleaning::Cleaner;
 use crate::core::Core;
 use crate::format::Stream;
@@ -40,7 +41,7 @@ impl Core {
         noted.map_err(|error| self.fail("cutting off the log", error))?;
         let is_applied = self.visible().0 > seq;
         if is_applied {
-            self.acks.end("the end of the replicated log was cut off; the next start forgets it");
+            self.acks.end(End::CutOff);
         }
         self.forget_end(index, (seq, end), (horizon, epoch_next));
         if is_applied {

@@ -162,7 +162,7 @@ fn a_waiter_for_a_drain_gets_its_result() {
         model.truth.store(1, Ordering::Relaxed);
         model.acks.set_stored(1);
         model.acks.set_durable(1);
-        assert!(model.acks.end("a failure"));
+        assert!(model.acks.end(acks::End::Failed("a failure".to_owned())));
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     });
 }

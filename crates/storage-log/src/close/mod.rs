@@ -2,6 +2,7 @@
 
 mod images;
 
+use crate::acks::End;
 use crate::core::Core;
 use crate::format::Stream;
 use kauri_storage::StorageError;
@@ -23,7 +24,7 @@ impl Core {
         horizon.streams[Stream::User as usize] = self.head.position();
         self.directory.note_clean(self.segments.epoch_next(), horizon)?;
         // Nothing may follow what the metadata file says is all.
-        self.acks.end("the engine has been closed");
+        self.acks.end(End::Failed("the engine has been closed".to_owned()));
         self.directory.release_clean()
     }
 }

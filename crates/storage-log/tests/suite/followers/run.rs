@@ -218,7 +218,7 @@ impl Run {
                 self.counts.at_next_start += 1;
                 if let Some(copied) = old.frames.get(&last) {
                     let refused = self.own.member.append(copied);
-                    assert!(matches!(refused, Err(StorageError::Io(_))), "{refused:?}");
+                    assert!(matches!(refused, Err(StorageError::NotPrimary)), "{refused:?}");
                 }
             }
         }
