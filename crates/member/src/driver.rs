@@ -312,7 +312,10 @@ impl Driver {
             });
         }
         if let Some(consensus) = &mut self.consensus {
-            consensus.set_priorities(priorities(&config));
+            let Config { election_ticks, heartbeat_ticks, priorities, .. } =
+                consensus_config(&config, own);
+            consensus.set_priorities(priorities);
+            consensus.set_timing(election_ticks, heartbeat_ticks);
         }
         self.config = Some(Arc::new(config));
     }

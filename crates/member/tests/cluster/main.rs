@@ -59,6 +59,13 @@ fn a_retry_is_known_after_its_frame_is_purged() {
 }
 
 #[test]
+fn settings_count_without_a_restart() {
+    for seed in 1..=10 {
+        assert_eq!(world::slower_elections(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_seed_decides_everything() {
     for seed in 1..=3 {
         assert_eq!(world::run(seed).hash, world::run(seed).hash, "seed {seed}");

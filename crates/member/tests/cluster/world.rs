@@ -1,7 +1,9 @@
 //! A run: from a seed to what was wrong with it.
 
 mod scenarios;
+mod settings;
 
+pub use settings::slower_elections;
 pub use scenarios::{force, force_five, retry_after_purge};
 
 use crate::client::{self, LISTS, Target};

@@ -21,7 +21,7 @@ pub fn retry_after_purge(seed: u64) -> Result<(), String> {
     with_world(seed, 3, World::purge_and_retry)
 }
 
-fn with_world(
+pub(super) fn with_world(
     seed: u64,
     members: u64,
     run: impl FnOnce(&mut World) -> Result<(), String>,
@@ -36,7 +36,7 @@ fn with_world(
 
 impl World {
     /// Starts the set, and prepares the lists on all members.
-    fn begin(&mut self) -> Result<(), String> {
+    pub(super) fn begin(&mut self) -> Result<(), String> {
         for number in self.numbers() {
             self.start(number)?;
         }
@@ -52,7 +52,7 @@ impl World {
         })
     }
 
-    fn go_on(&mut self, seconds: u64) -> Result<(), String> {
+    pub(super) fn go_on(&mut self, seconds: u64) -> Result<(), String> {
         let end = now_ns() + seconds * SECOND_NS;
         while now_ns() < end {
             self.turn()?;
