@@ -70,8 +70,11 @@ pub const POINTS: &[&str] = &[
     "maxTimeAlwaysTimeOut",
     "maxTimeNeverTimeOut",
     ON_NUMBERED,
+    STOP_PRODUCER,
 ];
 
+/// While it is on a secondary takes no entries of the primary.
+const STOP_PRODUCER: &str = "stopReplProducer";
 /// Fires at each execution of a write that may be sent again.
 const ON_NUMBERED: &str = "onPrimaryTransactionalWrite";
 /// Its options: whether the connection ends (without the option it does), and the code that the write fails with.
@@ -88,6 +91,11 @@ pub fn check_numbered(data: Doc<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a test wants this member to lag.
+pub fn stops_producer(server: &Server) -> bool {
+    server.fail_points.any_active() && fire(server, STOP_PRODUCER).is_some()
 }
 
 /// Fires a failpoint that applies to every event.

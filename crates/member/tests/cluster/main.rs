@@ -66,6 +66,13 @@ fn settings_count_without_a_restart() {
 }
 
 #[test]
+fn a_delayed_member_shows_the_past() {
+    for seed in 1..=10 {
+        assert_eq!(world::delayed(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_seed_decides_everything() {
     for seed in 1..=3 {
         assert_eq!(world::run(seed).hash, world::run(seed).hash, "seed {seed}");

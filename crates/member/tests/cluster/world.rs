@@ -1,10 +1,12 @@
 //! A run: from a seed to what was wrong with it.
 
+mod delayed;
 mod scenarios;
 mod settings;
 
-pub use settings::slower_elections;
+pub use delayed::delayed;
 pub use scenarios::{force, force_five, retry_after_purge};
+pub use settings::slower_elections;
 
 use crate::client::{self, LISTS, Target};
 use crate::node::{Process, SET, Wire, host_of};
@@ -140,6 +142,8 @@ struct World {
     turns: u64,
     next_fault_ns: u64,
     has_faults: bool,
+    /// The place of a member whose readers see the past.
+    delayed: Option<usize>,
 }
 
 /// Runs the world of a seed.
@@ -178,7 +182,9 @@ fn now_ns() -> u64 {
 impl World {
     fn new(seed: u64) -> World {
         let members = Dice::new(!seed).pick(&[1, 3, 3, 3, 5]).copied().unwrap_or(3);
-        World::of(seed, members)
+        let mut world = World::of(seed, members);
+        world.delayed = (members > 1 && seed % 4 == 0).then_some(members as usize - 1);
+        world
     }
 
     fn of(seed: u64, members: u64) -> World {
@@ -208,6 +214,7 @@ impl World {
             turns: 0,
             next_fault_ns: 0,
             has_faults: false,
+            delayed: None,
             dice,
         }
     }
@@ -219,6 +226,9 @@ impl World {
             .keys()
             .map(|number| MemberConfig::new((*number - 1) as u8, &host_of(*number)))
             .collect();
+        if let Some(late) = self.delayed.and_then(|at| config.members.get_mut(at)) {
+            (late.delay_secs, late.priority) = (3, 0.0);
+        }
         config
     }
 

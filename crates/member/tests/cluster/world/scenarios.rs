@@ -61,7 +61,7 @@ impl World {
     }
 
     /// The member ends and does not come back by itself.
-    fn lose(&mut self, number: u64) {
+    pub(super) fn lose(&mut self, number: u64) {
         self.kill(number, true);
         self.nodes.get_mut(&number).expect("a member").down_until_ns = u64::MAX - 1;
     }
@@ -74,7 +74,11 @@ impl World {
     }
 
     /// A write on this member is acknowledged by a majority.
-    fn write_on(&mut self, number: u64, id: i64) -> Result<kauri_base::CommitSeq, String> {
+    pub(super) fn write_on(
+        &mut self,
+        number: u64,
+        id: i64,
+    ) -> Result<kauri_base::CommitSeq, String> {
         let target = self.target_of(number).expect("it runs");
         let mut unit = kauri_storage::WriteUnit::new();
         unit.insert(LISTS, kauri_bson::doc! { "_id" => id }.into_vec());
