@@ -4,4 +4,4 @@ source "$(dirname "$0")/lib.sh"
 export PYTHONPATH=$here:$here/set
 out=$(set_namespaces "$python" "$here/set/members.py") || die "$out"
 sed '$d' <<<"$out"
-exactly 20 "$(tail -1 <<<"$out")"
+exactly 27 "$(tail -1 <<<"$out")"
