@@ -183,7 +183,7 @@ impl World {
     fn new(seed: u64) -> World {
         let members = Dice::new(!seed).pick(&[1, 3, 3, 3, 5]).copied().unwrap_or(3);
         let mut world = World::of(seed, members);
-        world.delayed = (members > 1 && seed % 4 == 0).then_some(members as usize - 1);
+        world.delayed = (members > 1 && seed.is_multiple_of(4)).then_some(members as usize - 1);
         world
     }
 
