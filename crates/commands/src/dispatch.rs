@@ -186,6 +186,7 @@ async fn run(
         let writer = DocWriter::new(reply.buffer());
         let parsed = parse(db, body, &sequences);
         let mut failed = None;
+        let mut unsatisfied = None;
         let mut is_numbered = false;
         match parsed {
             Err(error) => failed = Some((error, writer, None)),
@@ -245,6 +246,7 @@ async fn run(
                 match result {
                     Ok(Injected::CloseConnection) => return Outcome::Close,
                     Err(error) if !after.unacknowledged => {
+                        unsatisfied = invocation.write_concern_error.take();
                         failed = Some((error, invocation.reply, Some(name)));
                     }
                     _ => {
@@ -262,7 +264,12 @@ async fn run(
             server.counters.asserts_user.fetch_add(1, Ordering::Relaxed);
             log_failure(session.id, name, &error);
             writer.clear();
+            // What has the fields of a change of the state already does not tell of another one.
+            unsatisfied.take_if(|_| set::reply::is_state_change(error.code()));
             write_error(&mut writer, server, &set::reply::labelled(error, is_numbered));
+            if let Some(error) = unsatisfied {
+                set::write_wait::put_error(&mut writer, server, &error);
+            }
             after.more_to_come = false;
         }
     }

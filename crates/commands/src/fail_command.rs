@@ -71,6 +71,7 @@ pub const POINTS: &[&str] = &[
     "maxTimeAlwaysTimeOut",
     "maxTimeNeverTimeOut",
     ON_NUMBERED,
+    STOP_PRODUCER,
     IN_FIND,
 ];
 
@@ -108,6 +109,8 @@ pub async fn wait_in_find(invocation: &Invocation<'_>, ns: &str) -> Result<()> {
     Ok(())
 }
 
+/// While it is on a secondary takes no entries of the primary.
+const STOP_PRODUCER: &str = "stopReplProducer";
 /// Fires at each execution of a write that may be sent again.
 const ON_NUMBERED: &str = "onPrimaryTransactionalWrite";
 /// Its options: whether the connection ends (without the option it does), and the code that the write fails with.
@@ -124,6 +127,11 @@ pub fn check_numbered(data: Doc<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a test wants this member to lag.
+pub fn stops_producer(server: &Server) -> bool {
+    server.fail_points.any_active() && fire(server, STOP_PRODUCER).is_some()
 }
 
 /// Fires a failpoint that applies to every event.

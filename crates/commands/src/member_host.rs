@@ -51,6 +51,14 @@ impl Host for ServerHost {
         (self.restart)(why);
     }
 
+    fn is_locked(&self) -> bool {
+        self.server.fsync_lock.is_locked()
+    }
+
+    fn stops_producer(&self) -> bool {
+        crate::fail_command::stops_producer(&self.server)
+    }
+
     fn machine_run(&self) -> String {
         self.machine_run.clone()
     }

@@ -12,6 +12,8 @@
 //! accepts writes, and one that says otherwise before anybody learns of another leader from this member.
 
 mod copying;
+mod delay;
+mod hold;
 mod purging;
 mod requests;
 mod roles;
@@ -76,6 +78,16 @@ pub trait Host: Send + Sync {
     /// Whether this address is this server's.
     fn is_self(&self, host: &str) -> bool;
 
+    /// Whether the engine's files are locked, or are about to be: see [`Request::Hold`].
+    fn is_locked(&self) -> bool {
+        false
+    }
+
+    /// Whether a test wants this member to take no entries of the leader.
+    fn stops_producer(&self) -> bool {
+        false
+    }
+
     /// Runs something that may block, beside everything else.
     fn aside(&self, work: Box<dyn FnOnce() + Send>);
 }
@@ -116,7 +128,10 @@ pub struct Driver {
     is_open: bool,
     /// It has applied what the leader had committed when it first heard of it.
     has_caught_up: bool,
-    in_maintenance: bool,
+    /// How often maintenance was entered, and not left.
+    maintenance: u32,
+    /// Its files are locked.
+    is_held: bool,
     /// The primary's log begins behind the end of this member's.
     is_stale: bool,
     elected: Option<(i64, Timestamp)>,
@@ -152,6 +167,8 @@ pub struct Driver {
     base_seq: u64,
     /// The last entry that consensus has given out as committed.
     given: u64,
+    /// The last one that is known to be committed.
+    kept: u64,
     last_proposal_ns: u64,
     tick_ns: u64,
     status_ns: u64,
@@ -188,7 +205,8 @@ impl Driver {
             role: Role::Follower,
             is_open: false,
             has_caught_up: false,
-            in_maintenance: false,
+            maintenance: 0,
+            is_held: false,
             is_stale: false,
             elected: None,
             frozen_until_ns: 0,
@@ -211,6 +229,7 @@ impl Driver {
             first: (0, Place::default()),
             base_seq: 0,
             given: 0,
+            kept: 0,
             last_proposal_ns: 0,
             tick_ns: monotonic_ns(),
             status_ns: 0,
@@ -285,8 +304,7 @@ impl Driver {
         );
         let consensus =
             consensus.map_err(|error| Error::new(ErrorCode::InternalError, error.to_string()))?;
-        self.log()?.commit_frames(consensus.written_commit());
-        self.given = 0;
+        (self.given, self.kept) = (0, consensus.written_commit());
         self.role = consensus.role();
         self.consensus = Some(consensus);
         // Whom only the former one names may have to agree to leave.
@@ -330,7 +348,10 @@ impl Driver {
         let leaving = self.peers.iter().filter(|(number, _)| leaves(**number));
         let leaving = leaving.map(|(number, of)| (*number, of.peer.host.clone())).collect();
         if let Some(consensus) = &mut self.consensus {
-            consensus.set_priorities(priorities(&config));
+            let Config { election_ticks, heartbeat_ticks, priorities, .. } =
+                consensus_config(&config, own);
+            consensus.set_priorities(priorities);
+            consensus.set_timing(election_ticks, heartbeat_ticks);
             consensus.log_for_sync().set_leaving(leaving);
         }
         self.wants_to_lead &= config.may_lead(own);
@@ -385,7 +406,7 @@ impl Driver {
     fn gathers_until(&self) -> Option<u64> {
         let log = self.consensus.as_ref().filter(|_| self.is_open)?.log();
         let until = self.last_proposal_ns + GATHER_NS;
-        (self.given < Log::last(log) && monotonic_ns() < until).then_some(until)
+        (self.kept < Log::last(log) && monotonic_ns() < until).then_some(until)
     }
 
     /// Whether more has become durable.
@@ -463,6 +484,9 @@ impl Driver {
         bodies: Vec<crate::entry_log::Body>,
     ) {
         let is_joining = self.is_joining();
+        if self.drops(&envelope) {
+            return;
+        }
         let Some(consensus) = &mut self.consensus else { return };
         let elects = envelope.message.as_ref().is_some_and(|message| {
             matches!(message.kind, Kind::Vote | Kind::PreVote | Kind::TakeOver)
@@ -507,6 +531,9 @@ impl Driver {
 
     /// Proposes what workers have committed.
     fn close_frames(&mut self) {
+        if self.stands_still() {
+            return;
+        }
         let gathers = self.gathers_until().is_some();
         let Some(consensus) = &mut self.consensus else { return };
         if gathers || !self.is_open || !consensus.can_propose() {
@@ -565,9 +592,7 @@ impl Driver {
 
     fn take_committed(&mut self, entry: &Entry) {
         self.given = entry.index;
-        if let Ok(log) = self.log() {
-            log.commit_frames(entry.index);
-        }
+        self.kept = self.kept.max(entry.index);
         if let Payload::Config(bytes) = &entry.payload {
             self.take_config(bytes);
             if let Some(consensus) = &mut self.consensus {
@@ -637,11 +662,15 @@ impl Driver {
 
     fn has_to_apply(&self) -> bool {
         let Ok(log) = self.log() else { return false };
-        self.consensus.is_some() && log.applied().index < log.committed()
+        self.consensus.is_some() && !self.is_held && log.applied().index < log.committed()
     }
 
     /// Applies what is committed, some of it.
     fn apply(&mut self) {
+        if self.stands_still() {
+            return;
+        }
+        self.release();
         let host = self.parts.host.clone();
         let mut units = Told(&*host);
         for _ in 0..APPLIED_AT_ONCE {
@@ -668,8 +697,9 @@ impl Driver {
         if self.applied.as_ref().is_none_or(|known| known.entry.index < index) {
             self.note_applied(index);
         }
+        let seen = if self.is_delayed() { self.given } else { index.min(self.given) };
         if let Some(consensus) = &mut self.consensus {
-            consensus.applied(index.min(self.given));
+            consensus.applied(seen);
         }
     }
 

@@ -60,6 +60,8 @@ pub enum Request {
     Freeze(Duration),
     /// `replSetMaintenance`.
     Maintenance(bool),
+    /// The engine's files are about to be locked: the log stands still until [`crate::Host::is_locked`] says no.
+    Hold,
     /// There is no room for a write: another member, which may have some, is to lead.
     HandOver,
     /// Answered once the member is sure to lead still, and readers see all that was acknowledged before.

@@ -116,6 +116,10 @@ pub struct Status {
     pub written: Place,
     /// The same, durable.
     pub durable: Place,
+    /// How far its readers see, and the entry's index.
+    pub applied: Place,
+    /// See above.
+    pub seen: u64,
     /// The first entry of its log.
     pub first: u64,
     /// Its clock, in nanoseconds, to be returned.
@@ -205,6 +209,8 @@ pub fn encode_status(status: &Status) -> Vec<u8> {
         out.put("configTerm", status.config.1);
         put_place(out, "written", status.written);
         put_place(out, "durable", status.durable);
+        put_place(out, "applied", status.applied);
+        out.put("seen", status.seen as i64);
         out.put("first", status.first as i64);
         out.put("sent", status.sent_ns as i64);
         out.put("echo", status.echo.0 as i64);
@@ -352,6 +358,8 @@ fn decode_status(doc: Doc<'_>) -> Option<Status> {
         config: (signed("configVersion")?, signed("configTerm")?),
         written: place("written")?,
         durable: place("durable")?,
+        applied: place("applied")?,
+        seen: number(doc, "seen")?,
         first: number(doc, "first")?,
         sent_ns: number(doc, "sent")?,
         echo: (number(doc, "echo")?, number(doc, "held")?),
@@ -424,7 +432,8 @@ mod tests {
             Ok(Message::Consensus(of, with)) => assert_eq!((of, with), (envelope, bodies)),
             other => panic!("{other:?}"),
         }
-        let status = Status { set: 9, from: 2, first: 3, echo: (4, 5), ..Status::default() };
+        let status =
+            Status { set: 9, from: 2, first: 3, seen: 8, echo: (4, 5), ..Status::default() };
         let elected = Some((7, Timestamp { seconds: 1, increment: 2 }));
         for status in [Status { elected, ..status }, status] {
             let read = decode(&encode_status(&status));

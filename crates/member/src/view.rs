@@ -135,6 +135,8 @@ pub struct PeerStatus {
     pub written: Place,
     /// The same, durable.
     pub durable: Place,
+    /// How far its readers see.
+    pub applied: Place,
     /// Version and term of its configuration.
     pub config: (i64, i64),
     /// When it was elected, as in [`View`]; of a primary.

@@ -38,8 +38,11 @@ const IN_FLIGHT_MAX: usize = 64;
 /// Ranks by which a member's election timeout is longer, at most.
 const RANKS_MAX: usize = 2;
 
-/// The election timeout of a member that does not stand: nobody waits so long.
-const FROZEN_TICKS: usize = 1 << 40;
+/// raft-rs' timers are fixed at its start. It counts parts of an election timeout, this many, and ticks of the owner are as
+/// many parts as the timeout in force says.
+const ELECTION_PARTS: usize = 40;
+/// The election timeout of a member that does not stand: nobody waits so many parts.
+const FROZEN_PARTS: usize = 1 << 40;
 
 /// When a member acknowledges entries to the leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,6 +169,10 @@ pub struct Consensus<L: Log> {
     /// The term, role and leader that the election timeout was drawn for.
     drawn_for: (u64, StateRole, u64),
     timeout_ticks: usize,
+    /// What is left of ticks that were no whole part of an election timeout.
+    tick_rest: usize,
+    /// Ticks until a leader's next heartbeat.
+    heartbeat_in_ticks: usize,
     /// Ticks until the member stands because its leader's process has ended; 0 for none.
     suspects_ticks: usize,
     is_frozen: bool,
@@ -216,6 +223,8 @@ impl<L: Log> Consensus<L> {
             durable_commit: 0,
             drawn_for: (0, StateRole::Follower, 0),
             timeout_ticks: 0,
+            tick_rest: 0,
+            heartbeat_in_ticks: 0,
             suspects_ticks: 0,
             is_frozen: false,
             hand_over_ticks: 0,
@@ -234,9 +243,8 @@ impl<L: Log> Consensus<L> {
         if waits && raft.state != StateRole::Leader {
             return;
         }
-        if self.node.tick() && self.node.raft.state != StateRole::Leader {
-            self.drawn_for.0 = 0;
-        }
+        self.count_parts();
+        self.count_heartbeat();
         self.count_suspicion();
         self.settle();
         if self.node.raft.state == StateRole::Leader {
@@ -660,16 +668,17 @@ impl<L: Log> Consensus<L> {
 fn raft_config(config: &Config, applied: u64) -> raft::Config {
     raft::Config {
         id: config.id,
-        election_tick: config.election_ticks,
-        heartbeat_tick: config.heartbeat_ticks,
+        election_tick: ELECTION_PARTS,
+        // The leader's own are sent before.
+        heartbeat_tick: ELECTION_PARTS - 1,
         applied,
         max_size_per_msg: ENTRY_BYTES_MAX,
         max_inflight_msgs: IN_FLIGHT_MAX,
         max_committed_size_per_ready: ENTRY_BYTES_MAX,
         check_quorum: true,
         pre_vote: true,
-        min_election_tick: config.election_ticks,
-        max_election_tick: FROZEN_TICKS + 1,
+        min_election_tick: ELECTION_PARTS,
+        max_election_tick: FROZEN_PARTS + 1,
         read_only_option: ReadOnlyOption::Safe,
         // Members refuse votes to candidates of a lower priority, though their own logs may be older: then nobody is
         // elected. Priorities make timeouts longer instead.

@@ -5,6 +5,7 @@ mod check;
 mod diagnostics;
 mod engine;
 mod establishment;
+mod leave;
 mod logging;
 mod member_dialer;
 mod memory;

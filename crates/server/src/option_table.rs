@@ -278,6 +278,13 @@ pub const KNOWN: &[Known] = &[
          of the disk or of --maxSizeGB, from 990 to 51200, at most a quarter]",
     ),
     known(
+        "replication.leaveReplSet",
+        "leaveReplSet",
+        Kind::Flag,
+        "Make the data directory of a member of a replica set that of a server alone, then exit. All writes of its log \
+         stay. It cannot come back to the set",
+    ),
+    known(
         "setParameter",
         "setParameter",
         Kind::Pairs,

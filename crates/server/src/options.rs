@@ -273,11 +273,18 @@ impl Options {
         if !(1..=1 << 20).contains(&self.number("replication.oplogSizeMB", 1)) {
             return Err(bad("--oplogSize must be from 1 to 1048576".to_owned()));
         }
+        let engine = self.text("storage.engine", "pmlog");
+        let leaves = self.flag("replication.leaveReplSet", false);
+        if leaves && engine != "pmlog" {
+            return Err(bad(format!("--leaveReplSet needs --storageEngine pmlog, not {engine}")));
+        }
         let Some(name) = self.given("replication.replSetName") else { return Ok(()) };
+        if leaves {
+            return Err(bad("--leaveReplSet runs without --replSet".to_owned()));
+        }
         if name.is_empty() || name.contains('/') {
             return Err(bad("--replSet needs the name of a replica set, without '/'".to_owned()));
         }
-        let engine = self.text("storage.engine", "pmlog");
         if engine != "pmlog" {
             return Err(bad(format!(
                 "--replSet needs --storageEngine pmlog: {engine} does not replicate its log"

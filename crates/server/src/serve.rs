@@ -66,10 +66,13 @@ fn serve(options: Options) -> Result<()> {
     if options.flag("storage.repair", false) {
         return crate::engine::repair(&options);
     }
+    if options.flag("replication.leaveReplSet", false) {
+        return crate::leave::run(&options);
+    }
     crate::startup_warnings::log_all(&options);
     let rdma = open_rdma(&options)?;
     check_memory(&options, &rdma)?;
-    crate::set::check_standalone(&options)?;
+    crate::set::check_directory(&options)?;
     crate::set::finish_initial_sync(&options)?;
     let mut engine = Engine::open(&options)?;
     let memory_limit = kauri_machine::look().memory_limit_bytes;

@@ -22,6 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// The marker of a directory that leaves its set.
+pub(crate) const LEAVING_FILE: &str = "replica-set.leaving";
 /// Before the process begins again.
 const PAUSE_BEFORE_START: Duration = Duration::from_millis(200);
 
@@ -83,35 +85,57 @@ pub fn commit_watch(
     }
 }
 
-fn directory(options: &Options) -> Result<PlainDirectory> {
+/// The data directory.
+pub(crate) fn directory(options: &Options) -> Result<PlainDirectory> {
     let path = PathBuf::from(options.text("storage.dbPath", "/data/db"));
     PlainDirectory::open(path).map_err(|e| Error::new(ErrorCode::OperationFailed, e.to_string()))
 }
 
-/// Fails if the data directory is of a member of a set, and no set is named.
-pub fn check_standalone(options: &Options) -> Result<()> {
-    if options.given("replication.replSetName").is_some()
-        || options.text("storage.engine", "pmlog") != "pmlog"
-    {
+/// Whether `--leaveReplSet` was begun here, and not completed.
+pub(crate) fn is_leaving(directory: &dyn Directory) -> Result<bool> {
+    Ok(directory.read_file(LEAVING_FILE)?.is_some())
+}
+
+/// Fails if the data directory is of a member of a set, and no set is named; or if it is about to leave one.
+pub fn check_directory(options: &Options) -> Result<()> {
+    if options.text("storage.engine", "pmlog") != "pmlog" {
         return Ok(());
     }
-    if initial_sync::is_complete(&directory(options)?)? {
-        let message = "the data directory is of a member of a replica set, in its initial sync: start it with --replSet";
-        return Err(Error::new(ErrorCode::InvalidReplicaSetConfig, message));
+    let path = options.text("storage.dbPath", "/data/db");
+    let leave = format!("'kauri serve --leaveReplSet --dbpath {path}'");
+    let refused = |why: String| {
+        let message = format!("{path}: the data directory is of a member of a replica set{why}");
+        Err(Error::new(ErrorCode::InvalidReplicaSetConfig, message))
+    };
+    let directory = Arc::new(directory(options)?);
+    if is_leaving(&*directory)? {
+        return refused(format!(", and --leaveReplSet was not completed. Run {leave} again"));
     }
-    let Some(stored) = StateFile::new(Arc::new(directory(options)?)).read()? else { return Ok(()) };
+    if options.given("replication.replSetName").is_some() {
+        return Ok(());
+    }
+    if initial_sync::is_complete(&*directory)? {
+        return refused(format!(
+            ", in its initial sync. Start it with --replSet; or run {leave} to make it a server alone"
+        ));
+    }
+    let Some(stored) = StateFile::new(directory).read()? else { return Ok(()) };
     let name = stored.config.as_doc().value("_id").as_str().unwrap_or("?").to_owned();
-    let message = format!(
-        "the data directory is of a member of replica set {name}: start it with --replSet {name}"
-    );
-    Err(Error::new(ErrorCode::InvalidReplicaSetConfig, message))
+    refused(format!(
+        ". Start it with --replSet {name}; or run {leave} to make it a server alone, which cannot come back to the set"
+    ))
 }
 
 /// An initial sync that is complete: the copied files take their places. The engine is not open.
 pub fn finish_initial_sync(options: &Options) -> Result<()> {
-    if options.given("replication.replSetName").is_none() {
-        return Ok(());
+    match options.given("replication.replSetName") {
+        Some(_) => install_copied_files(options),
+        None => Ok(()),
     }
+}
+
+/// See [`finish_initial_sync`].
+pub(crate) fn install_copied_files(options: &Options) -> Result<()> {
     let failed = |error: kauri_medium::Error| {
         let text =
             format!("the copied files of the initial sync cannot take their places: {error}");

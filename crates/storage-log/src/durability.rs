@@ -13,6 +13,7 @@ use crate::lock;
 use crate::marks::Marks;
 use kauri_base::sync::Mutex;
 use kauri_base::sync::atomic::{AtomicU64, Ordering};
+use kauri_storage::LogPosition;
 use std::time::Duration;
 
 /// See the module's head.
@@ -60,6 +61,11 @@ impl Durability {
     pub fn begin_frames(&self, base: Purged) {
         self.note_purged(base);
         self.told.store(0, Ordering::Release);
+    }
+
+    /// The replicated log ends with this commit: everything counts as in a log that never was one.
+    pub fn end_frames(&self, seq: u64) {
+        self.note_purged(Purged { position: LogPosition::default(), seq });
     }
 
     /// Frames of the replicated log up to this one are given up: whatever is told of the horizon tells of that.

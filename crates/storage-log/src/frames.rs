@@ -115,6 +115,11 @@ impl Frames {
         (state.committed, state.applied) = (base.index, base);
     }
 
+    /// The log is none of a set any more.
+    pub fn end(&self) {
+        *lock(&self.state) = State::default();
+    }
+
     /// Adds the next one.
     pub fn push(&self, frame: FrameAt) {
         let mut state = lock(&self.state);

@@ -383,14 +383,29 @@ impl Head {
             return Err(NotAppended::Room(state.prepared_ever));
         }
         around.durability.begin_frames(Purged { position: base, seq: state.seq });
-        let horizon = state.horizon_in(around);
-        let (header, payload) = state.mark_record(&horizon);
-        state.append(&header, &payload).map_err(|error| around.broken(error))?;
-        state.publish("commit.fence").map_err(|error| around.broken(error))?;
+        state.append_mark(around)?;
         let end = state.end_frame();
         drop(state);
         self.set_follows(true, around.acks);
         Ok(end)
+    }
+
+    /// The replicated log ends with its last frame, of this commit, which is durable. A mark tells of that. `false`, and
+    /// nothing has happened, if the member follows or something was appended behind the frame.
+    pub fn end_frames(&self, around: &Surroundings<'_>, seq: u64) -> Result<bool, NotAppended> {
+        let mut state = lock(&self.state);
+        if around.files.is_held() {
+            return Err(NotAppended::Held);
+        }
+        if !state.fits([HORIZON_BYTES as u32].into_iter()) {
+            return Err(NotAppended::Room(state.prepared_ever));
+        }
+        if state.follows || state.seq != seq {
+            return Ok(false);
+        }
+        around.durability.end_frames(seq);
+        state.append_mark(around)?;
+        Ok(true)
     }
 
     /// Appends a mark, if there is room for one. Answers the horizon that it tells.
@@ -707,6 +722,14 @@ impl State {
             seq: self.seq,
         };
         (header, payload)
+    }
+
+    /// Appends a mark of what the horizon is now; it fits.
+    fn append_mark(&mut self, around: &Surroundings<'_>) -> Result<(), NotAppended> {
+        let horizon = self.horizon_in(around);
+        let (header, payload) = self.mark_record(&horizon);
+        self.append(&header, &payload).map_err(|error| around.broken(error))?;
+        self.publish("commit.fence").map_err(|error| around.broken(error))
     }
 
     /// Whether a mark fits.

@@ -39,6 +39,40 @@ impl ReplicatedLog for Core {
         Ok(())
     }
 
+    fn end_frames(&self) -> Result<(), StorageError> {
+        self.check_alive()?;
+        let last = self.frames.range().last;
+        if !self.frames.has_begun() {
+            return Ok(());
+        }
+        if self.head.follows() {
+            return Err(StorageError::OutOfOrder);
+        }
+        // It has the units without a frame. What was purged is of an earlier commit.
+        let position = LogPosition { index: last.index + 1, ..last };
+        let (frame, _) = self.append_own_frame(position, 0, &[])?;
+        self.sync_all("commit.drain")?;
+        let _order = self.frames.lock_order();
+        let is_ended = loop {
+            match self.head.end_frames(&self.surroundings(false), frame.seq.0) {
+                Ok(is_ended) => break is_ended,
+                Err(NotAppended::Room(prepared_ever)) => {
+                    self.make_room(Purpose::Delete, prepared_ever)?;
+                }
+                Err(NotAppended::Held) => return Err(StorageError::FilesHeld),
+                Err(NotAppended::Failed(error)) => return Err(error),
+            }
+        };
+        if !is_ended {
+            return Err(StorageError::OutOfOrder);
+        }
+        self.frames.end();
+        self.sync_all("commit.drain")?;
+        self.durability.note_told(&self.horizon());
+        self.cleaner.wake();
+        Ok(())
+    }
+
     fn close_frame(
         &self,
         position: LogPosition,

@@ -108,6 +108,11 @@ pub trait ReplicatedLog: Send + Sync {
     /// with. Durable when this returns. Refused with `OutOfOrder` if there are frames.
     fn begin_frames(&self, base: LogPosition) -> Result<(), StorageError>;
 
+    /// The log is none of a set any more: everything in it counts, units need no frames, and another replicated log may
+    /// begin. Durable when this returns. Refused with `OutOfOrder` unless the member leads, and while units are
+    /// committed. Nothing happens if there is none.
+    fn end_frames(&self) -> Result<(), StorageError>;
+
     /// Closes a frame with everything committed since the previous one. `OutOfOrder` unless its index is the next one
     /// and its term not lower than the previous one's. `time` is of its first unit. A member that follows may close one,
     /// too: of the units that it has committed while it led, which are applied, or without units, which is not.

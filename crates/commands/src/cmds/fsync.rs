@@ -6,6 +6,7 @@ use crate::fsync_lock::{Locking, Still};
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use kauri_base::{Error, Result, bail, virtual_time};
+use kauri_member::Request;
 use kauri_storage::StorageError;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -47,16 +48,14 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             invocation.reply.put("numFiles", 1);
             return Ok(());
         }
-        if server.member.is_some() {
-            bail!(
-                CommandNotSupported,
-                "fsync with lock is not supported on a member of a replica set"
-            );
-        }
         let locking = server.fsync_lock.announce();
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         let until = server.clock.monotonic() + timeout;
         wait_for_writers(invocation, &locking, until).await?;
+        if let Some(member) = &server.member {
+            // Its log does not change then either.
+            invocation.op.wait_for(member.request(Request::Hold)).await??;
+        }
         // Given up, the lock ends when the thread has let the files go.
         let held = on_own_thread(move || locking.hold_files(&*engine));
         let count = wait_for_files(invocation, held, until).await?.complete();

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 pub const RETRYABLE: &str = "RetryableWriteError";
 
 /// Whether an error tells that this member is not what the client takes it for.
-fn is_state_change(code: ErrorCode) -> bool {
+pub fn is_state_change(code: ErrorCode) -> bool {
     matches!(
         code,
         ErrorCode::NotWritablePrimary

@@ -42,7 +42,7 @@ impl Checkpoint {
 impl Driver {
     /// At regular times: purges what may be.
     pub(super) fn purge(&mut self, now_ns: u64) {
-        if now_ns < self.purge_ns || self.consensus.is_none() {
+        if now_ns < self.purge_ns || self.consensus.is_none() || self.stands_still() {
             return;
         }
         self.purge_ns = now_ns + LOOK_NS;

@@ -50,6 +50,7 @@ impl Driver {
             }
             Request::Freeze(time) => self.freeze(time),
             Request::Maintenance(is_on) => self.maintain(is_on),
+            Request::Hold => self.hold(),
             Request::ConfirmPrimary => return self.confirm(asker),
             Request::Reach(time) => return self.reach(time, asker),
         };
@@ -118,6 +119,10 @@ impl Driver {
     fn reconfigure(&mut self, config: SetConfig, force: bool, asker: Asker) {
         if force && !self.is_open {
             return asker.answer(self.force_config(config));
+        }
+        if self.stands_still() {
+            let message = "the files of this member are locked by fsync";
+            return asker.answer(refused(ErrorCode::LockBusy, message));
         }
         let Some(consensus) = self.consensus.as_mut().filter(|_| self.is_open) else {
             let message = "New config can only be proposed by a primary";
@@ -353,7 +358,7 @@ impl Driver {
 
     /// A member does not stand while it is frozen, nor before it has the log that it began for.
     pub(super) fn set_frozen(&mut self) {
-        let is_frozen = self.frozen_until_ns > 0 || self.is_joining();
+        let is_frozen = self.frozen_until_ns > 0 || self.is_held || self.is_joining();
         if let Some(consensus) = &mut self.consensus {
             consensus.set_frozen(is_frozen);
         }
@@ -362,7 +367,7 @@ impl Driver {
     /// Whether the member's view of the membership is older than its beginning.
     pub(super) fn is_joining(&self) -> bool {
         let until = self.consensus.as_ref().map_or(0, |of| of.log().stored().until);
-        self.applied.as_ref().map_or(0, |known| known.entry.index) < until
+        self.has_entry().map_or(0, |known| known.entry.index) < until
     }
 
     fn maintain(&mut self, is_on: bool) -> Result<()> {
@@ -372,10 +377,15 @@ impl Driver {
         if self.is_open {
             return refused(ErrorCode::NotSecondary, "primaries can't modify maintenance mode");
         }
-        if !is_on && !self.in_maintenance {
+        // It is left as often as it was entered.
+        let after = match is_on {
+            true => self.maintenance.checked_add(1),
+            false => self.maintenance.checked_sub(1),
+        };
+        let Some(after) = after else {
             return refused(ErrorCode::OperationFailed, "already out of maintenance mode");
-        }
-        self.in_maintenance = is_on;
+        };
+        self.maintenance = after;
         Ok(())
     }
 

@@ -152,6 +152,9 @@ impl Driver {
 
     /// An entry of nothing but its time.
     pub(super) fn make_entry(&mut self) {
+        if self.stands_still() {
+            return;
+        }
         self.last_proposal_ns = monotonic_ns();
         if let Some(consensus) = self.consensus.as_mut().filter(|of| of.can_propose()) {
             let _ = consensus.propose_blank();
@@ -166,13 +169,21 @@ impl Driver {
         let own_last =
             (kauri_replication::Log::last(log), kauri_replication::Log::durable_last(log));
         let own = self.number;
+        let seen = |of: &crate::config::MemberConfig| match of.delay_secs {
+            0 => u64::MAX,
+            // It acknowledges to clients what its readers see.
+            _ => self.peers.get(&of.number()).map_or(0, |state| state.status.seen),
+        };
         let reached: Vec<(&crate::config::MemberConfig, (u64, u64))> = config
             .members
             .iter()
             .filter(|of| !of.is_arbiter)
             .filter_map(|of| match of.number() == own {
                 true => Some((of, own_last)),
-                false => Some((of, consensus.reached_by(of.number())?)),
+                false => {
+                    let (written, durable) = consensus.reached_by(of.number())?;
+                    Some((of, (written.min(seen(of)), durable.min(seen(of)))))
+                }
             })
             .collect();
         // A member that has more than what is committed has entries that may still be replaced.
@@ -243,6 +254,9 @@ impl Driver {
     /// Changes the membership by one step towards the configuration. A member follows before it votes, until it has the
     /// log; so does a voter that has lost its log. Votes change only while a majority is well.
     fn follow_config(&mut self) {
+        if self.stands_still() {
+            return;
+        }
         let (Some(consensus), Some(config)) = (&self.consensus, &self.config) else { return };
         let membership = consensus.membership();
         let mut wanted = None;
@@ -392,6 +406,7 @@ impl Driver {
             ping_us: of.ping_us,
             written: of.status.written,
             durable: of.status.durable,
+            applied: of.status.applied,
             config: of.status.config,
             elected: of.status.elected,
             error: of.peer.error().unwrap_or_default(),
@@ -419,7 +434,7 @@ impl Driver {
             Role::Leader if self.is_open => MemberState::Primary,
             _ if self.joining.is_some() => MemberState::Startup2,
             _ if me.is_arbiter => MemberState::Arbiter,
-            _ if self.in_maintenance || self.is_stale => MemberState::Recovering,
+            _ if self.maintenance > 0 || self.is_stale => MemberState::Recovering,
             _ if !self.has_caught_up => MemberState::Recovering,
             _ if self.parts.member.failure().is_some() => MemberState::Recovering,
             _ if self.consensus.is_none() || self.shows_too_much() => MemberState::Recovering,

@@ -49,6 +49,8 @@ impl Driver {
                 config: (config.version, config.term),
                 written: progress.written,
                 durable: progress.durable,
+                applied: progress.applied,
+                seen: self.applied.as_ref().map_or(0, |known| known.entry.index),
                 first,
                 sent_ns: now_ns,
                 echo: (state.status.sent_ns, now_ns.saturating_sub(state.heard_ns)),
@@ -130,7 +132,7 @@ impl Driver {
             self.look_at_source(from);
             self.look_whether_it_is_stale(first);
         }
-        if is_primary && self.applied.as_ref().is_some_and(|of| place_of(of).optime >= written) {
+        if is_primary && self.has_entry().is_some_and(|of| place_of(&of).optime >= written) {
             self.has_caught_up = true;
         }
         if wants

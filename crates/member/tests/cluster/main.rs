@@ -65,6 +65,13 @@ fn commits_share_frames_while_one_is_on_its_way() {
 }
 
 #[test]
+fn settings_count_without_a_restart() {
+    for seed in 1..=10 {
+        assert_eq!(world::slower_elections(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_leader_that_is_cut_off_forgets_its_statements() {
     for seed in 1..=10 {
         assert_eq!(world::cut_off_while_purging(seed), Ok(()), "seed {seed}");
@@ -97,6 +104,13 @@ fn a_configuration_survives_its_members_death() {
 fn a_member_comes_back_to_a_leader_it_does_not_know() {
     for seed in 1..=5 {
         assert_eq!(world::come_back_to_strangers(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_delayed_member_shows_the_past() {
+    for seed in 1..=10 {
+        assert_eq!(world::delayed(seed), Ok(()), "seed {seed}");
     }
 }
 

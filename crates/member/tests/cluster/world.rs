@@ -1,13 +1,17 @@
 //! A run: from a seed to what was wrong with it.
 
 mod crashes;
+mod delayed;
 mod reconfigurations;
 mod scenarios;
+mod settings;
 
 pub use crashes::{
     come_back_to_strangers, copy_slowly, cut_off_while_purging, die_while_reconfiguring, purge_fast,
 };
+pub use delayed::delayed;
 pub use scenarios::{force, force_five, gather, retry_after_purge};
+pub use settings::slower_elections;
 
 use crate::client::{self, LISTS, Target};
 use crate::node::{Process, SET, Wire, host_of};
@@ -183,6 +187,8 @@ struct World {
     /// Who has led, by term.
     leaders: BTreeMap<i64, u64>,
     doom: Option<reconfigurations::Doom>,
+    /// The place of a member whose readers see the past.
+    delayed: Option<usize>,
 }
 
 /// Runs the world of a seed.
@@ -221,7 +227,9 @@ fn now_ns() -> u64 {
 impl World {
     fn new(seed: u64) -> World {
         let members = Dice::new(!seed).pick(&[1, 3, 3, 3, 5]).copied().unwrap_or(3);
-        World::of(seed, members)
+        let mut world = World::of(seed, members);
+        world.delayed = (members > 1 && seed.is_multiple_of(4)).then_some(members as usize - 1);
+        world
     }
 
     fn of(seed: u64, members: u64) -> World {
@@ -245,6 +253,7 @@ impl World {
             newest: SetConfig { version: 0, ..SetConfig::alone(SET, &host_of(1), [7; 12]) },
             leaders: BTreeMap::new(),
             doom: None,
+            delayed: None,
             dice,
         }
     }
@@ -256,6 +265,9 @@ impl World {
             .keys()
             .map(|number| MemberConfig::new((*number - 1) as u8, &host_of(*number)))
             .collect();
+        if let Some(late) = self.delayed.and_then(|at| config.members.get_mut(at)) {
+            (late.delay_secs, late.priority) = (3, 0.0);
+        }
         config
     }
 

@@ -1,6 +1,6 @@
 //! What a member does by itself: its election timeout, and a leader's care for the set.
 
-use super::{Acknowledge, Consensus, FROZEN_TICKS, IN_FLIGHT_MAX, RANKS_MAX};
+use super::{Acknowledge, Consensus, ELECTION_PARTS, FROZEN_PARTS, IN_FLIGHT_MAX, RANKS_MAX};
 use crate::log::Log;
 use crate::quorum;
 use raft::{ProgressState, StateRole};
@@ -53,13 +53,54 @@ impl<L: Log> Consensus<L> {
             if became_leader {
                 self.durable.clear();
                 self.hand_over_ticks = self.hand_over_interval();
+                self.heartbeat_in_ticks = self.config.heartbeat_ticks;
                 if self.mark.is_set {
                     self.take_mark_away();
                 }
             }
         }
-        let ticks = if self.is_frozen { FROZEN_TICKS } else { self.timeout_ticks };
-        self.node.raft.set_randomized_election_timeout(ticks);
+        let parts = match self.is_frozen {
+            true => FROZEN_PARTS,
+            false => (self.timeout_ticks * ELECTION_PARTS).div_ceil(self.config.election_ticks),
+        };
+        // A leader's was drawn for a shorter timeout, perhaps, and does not matter.
+        self.node.raft.set_randomized_election_timeout(parts.max(ELECTION_PARTS));
+    }
+
+    /// A tick, for raft-rs.
+    pub(super) fn count_parts(&mut self) {
+        self.tick_rest += ELECTION_PARTS;
+        while self.tick_rest >= self.config.election_ticks {
+            self.tick_rest -= self.config.election_ticks;
+            if self.node.tick() && self.node.raft.state != StateRole::Leader {
+                self.drawn_for.0 = 0;
+            }
+            self.settle();
+        }
+    }
+
+    /// A leader's heartbeats.
+    pub(super) fn count_heartbeat(&mut self) {
+        self.heartbeat_in_ticks = self.heartbeat_in_ticks.saturating_sub(1);
+        if self.heartbeat_in_ticks == 0 {
+            self.heartbeat_in_ticks = self.config.heartbeat_ticks;
+            self.node.ping();
+        }
+    }
+
+    /// Another election timeout and interval of heartbeats, as in [`super::Config`]. They count from now on.
+    pub fn set_timing(&mut self, election_ticks: usize, heartbeat_ticks: usize) {
+        let config = &mut self.config;
+        if (config.election_ticks, config.heartbeat_ticks) == (election_ticks, heartbeat_ticks) {
+            return;
+        }
+        (config.election_ticks, config.heartbeat_ticks) = (election_ticks, heartbeat_ticks);
+        (self.tick_rest, self.heartbeat_in_ticks) = (0, 0);
+        if !self.leads() {
+            // Draws a timeout again.
+            self.drawn_for.0 = 0;
+        }
+        self.settle();
     }
 
     /// The leader's process has ended: an election begins soon, unless a leader is heard of before.

@@ -459,7 +459,9 @@ impl World {
         let (last, term) = (leader.log().last(), leader.log().term(leader.log().last())?);
         let membership = of.consensus.membership();
         let priority = |id: u64| self.priorities.get(&id).copied().unwrap_or(1);
-        let is_well = !membership.is_joint()
+        // It may be handing over still, and takes nothing then.
+        let is_well = of.consensus.can_propose()
+            && !membership.is_joint()
             && membership.voters.iter().all(|&id| priority(id) <= priority(leader.id))
             && of.consensus.durable_commit() == last
             && membership.members().iter().all(|&id| {

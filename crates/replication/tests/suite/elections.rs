@@ -111,6 +111,56 @@ fn a_leader_without_a_majority_steps_down() {
 }
 
 #[test]
+fn another_election_timeout_counts_at_once() {
+    let mut set = Set::of(Written, 1, &[&[], &[], &[]]);
+    set.stand(1);
+    let (long, term) = (10 * ELECTION_TICKS, set.get(1).term());
+    for id in 1..=3 {
+        set.get(id).set_timing(long, 3 * ELECTION_TICKS);
+    }
+    set.tick(4 * long);
+    assert_eq!((set.leader(), set.get(1).term()), (Some(1), term), "heartbeats are in time");
+    set.isolate(1);
+    set.tick(long - 3 * ELECTION_TICKS);
+    assert_eq!((set.get(2).term(), set.get(3).term()), (term, term), "nobody stands yet");
+    assert_eq!(set.get(2).role(), Role::Follower);
+    set.tick(4 * long);
+    assert_ne!(set.leader(), Some(1));
+    for id in 1..=3 {
+        set.get(id).set_timing(ELECTION_TICKS, 3);
+    }
+    let term = set.get(2).term();
+    let leader = set.leader().unwrap();
+    set.cut.clear();
+    set.isolate(leader);
+    set.tick(8 * ELECTION_TICKS);
+    assert_ne!(set.leader(), Some(leader));
+    assert!((1..=3).any(|id| set.get(id).term() > term));
+}
+
+#[test]
+fn another_interval_of_heartbeats_counts_at_once() {
+    let mut set = Set::of(Written, 1, &[&[], &[], &[]]);
+    set.stand(1);
+    set.tick(ELECTION_TICKS);
+    let beats_in = |set: &mut Set, ticks: usize| {
+        let mut beats = 0;
+        for _ in 0..ticks {
+            let leader = set.get(1);
+            leader.tick();
+            beats += of_kind(&run(leader), Kind::Heartbeat).len();
+            set.deliver();
+        }
+        beats / 2
+    };
+    // raft-rs adds one in each election timeout.
+    set.get(1).set_timing(8 * ELECTION_TICKS, 20);
+    assert!((2..=3).contains(&beats_in(&mut set, 40)));
+    set.get(1).set_timing(8 * ELECTION_TICKS, 5);
+    assert!((8..=9).contains(&beats_in(&mut set, 40)));
+}
+
+#[test]
 fn a_follower_forwards_nothing() {
     let mut set = Set::of(Written, 1, &[&[], &[], &[]]);
     set.stand(1);

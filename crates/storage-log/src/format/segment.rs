@@ -76,9 +76,11 @@ impl Horizon {
         }
     }
 
-    /// Raises the position up to which frames may be gone.
+    /// Raises the position up to which frames may be gone. The end of the replicated log is position 0 at a later commit,
+    /// and another one begins at a later commit, too, or at the same.
     pub fn raise_purged(&mut self, purged: Purged) {
-        if purged.position.index > self.purged.position.index {
+        let order = |of: &Purged| (of.seq, of.position.index);
+        if order(&purged) > order(&self.purged) {
             self.purged = purged;
         }
     }

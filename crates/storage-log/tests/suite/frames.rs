@@ -1,6 +1,8 @@
 //! Frames of the replicated log: each has the units that were committed since the previous one, a restart and a crash
 //! find them again, and the cleaner leaves them alone until they are purged.
 
+mod ended;
+
 use crate::common::{self, Fixture, bounded, clean, emulator, kilobyte, open, options, status};
 use kauri_base::clock::SeededRandom;
 use kauri_base::{CommitSeq, RandomSource, RecordId};

@@ -84,7 +84,6 @@ fn first_config(
         );
     }
     config.validate()?;
-    check_built(&config)?;
     check_self(server, &config, true)?;
     Ok(config)
 }
@@ -184,7 +183,6 @@ fn next_config(
     }
     let incompatible = ErrorCode::NewReplicaSetConfigurationIncompatible;
     config.validate().map_err(of_code(incompatible))?;
-    check_built(&config)?;
     config.check_successor(old, force)?;
     match check_self(server, &config, !force) {
         Err(error) if error.code() == ErrorCode::NodeNotFound => Err(error),
@@ -225,16 +223,4 @@ fn is_committed(member: &Member, view: &View, config: &SetConfig) -> bool {
         .iter()
         .filter(|peer| votes(peer.member) && peer.config == (config.version, config.term));
     theirs.count() + usize::from(view.me.is_some_and(votes)) >= config.majority()
-}
-
-/// Fails if the configuration wants what members cannot do yet.
-fn check_built(config: &SetConfig) -> Result<()> {
-    match config.members.iter().find(|member| member.delay_secs > 0) {
-        None => Ok(()),
-        Some(member) => bail!(
-            InvalidReplicaSetConfig,
-            "secondaryDelaySecs of member {} must be 0: delayed members are not supported yet",
-            member.host
-        ),
-    }
 }

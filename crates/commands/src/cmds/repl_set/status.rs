@@ -198,9 +198,9 @@ fn write_peer(
     let up = if peer.up_since_ms > 0 { (now - peer.up_since_ms).max(0) / 1000 } else { 0 };
     write_identity(out, of, peer.state, up);
     if !of.is_arbiter {
-        write_place(out, "", peer.written);
+        write_place(out, "", peer.applied);
         write_place(out, "Durable", peer.durable);
-        out.put("lastAppliedWallTime", Value::DateTime(peer.written.wall_ms));
+        out.put("lastAppliedWallTime", Value::DateTime(peer.applied.wall_ms));
         out.put("lastDurableWallTime", Value::DateTime(peer.durable.wall_ms));
     }
     out.put("lastHeartbeat", Value::DateTime(peer.answered_ms));

@@ -70,9 +70,7 @@ fn a_set_begins_with_a_configuration_that_names_this_member_once() {
     let rig = Rig::start();
     let admin = rig.client.admin();
     let refused = |config: DocBuf| refusal(&admin, doc! { "replSetInitiate" => config });
-    let late = doc! {
-        "_id" => 1, "host" => "other:1", "priority" => 0, "secondaryDelaySecs" => 9,
-    };
+    let late = doc! { "_id" => 1, "host" => "other:1", "secondaryDelaySecs" => 9 };
     let members = [doc! { "_id" => 0, "host" => "test:1" }, late];
     let members = Value::array(members.iter().map(Value::from));
     let delayed = doc! { "_id" => "rs0", "members" => members };
@@ -83,7 +81,7 @@ fn a_set_begins_with_a_configuration_that_names_this_member_once() {
         (document(&[(0, "test:1")], 2), "must  have version 1"),
         (doc! { "_id" => "rs1", "members" => array![] }, "with name rs1"),
         (doc! { "_id" => "rs0", "members" => 1 }, "wrong type 'int'"),
-        (delayed, "delayed members are not supported"),
+        (delayed, "priority must be 0 when secondaryDelaySecs is used"),
     ] {
         let (code, message) = refused(config);
         assert!(code == 93 && message.contains(words), "{code} {message}");
@@ -232,6 +230,10 @@ fn operators_requests_reach_the_driver() {
     let (request, reply) = rig.asks(doc! { "replSetFreeze" => 0 });
     assert_eq!((request, text(&reply, "info")), (Request::Freeze(secs(0)), "unfreezing".into()));
     assert_eq!(rig.asks(doc! { "replSetMaintenance" => true }).0, Request::Maintenance(true));
+    // Its log stands still before its files do.
+    let (request, reply) = rig.asks(doc! { "fsync" => 1, "lock" => true });
+    assert_eq!((request, number(&reply, "lockCount")), (Request::Hold, 1));
+    admin.ok(doc! { "fsyncUnlock" => 1 });
 }
 
 #[test]

@@ -268,3 +268,23 @@ fn defaults_of_the_set_are_kept_and_followed() {
         rig.client.ok(doc! { "delete" => "c", "deletes" => deletes, "writeConcern" => one });
     }
 }
+
+#[test]
+fn a_command_that_fails_tells_of_its_concern_too() {
+    let rig = Rig::caught_up(config(3));
+    let create = |concern: DocBuf| {
+        let body = doc! {
+            "create" => "c", "capped" => true, "size" => 4096, "writeConcern" => concern,
+        };
+        rig.client.run(&body)
+    };
+    let reply = create(doc! { "w" => 2, "wtimeout" => 1 });
+    assert_eq!(code_of(&reply), 48, "{}", show(&reply));
+    assert_eq!(number(&at(&reply, "writeConcernError"), "code"), 64, "{}", show(&reply));
+    let reply = create(doc! { "w" => 7 });
+    assert_eq!(code_of(&reply), 48);
+    assert_eq!(number(&at(&reply, "writeConcernError"), "code"), 100);
+    let reply = create(doc! { "w" => 1 });
+    assert_eq!(code_of(&reply), 48);
+    assert!(reply.as_doc().get("writeConcernError").is_none(), "{}", show(&reply));
+}

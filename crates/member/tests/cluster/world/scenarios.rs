@@ -41,7 +41,7 @@ pub(super) fn with_world(
 
 impl World {
     /// Starts the set, and prepares the lists on all members.
-    fn begin(&mut self) -> Result<(), String> {
+    pub(super) fn begin(&mut self) -> Result<(), String> {
         self.begin_with(self.config())
     }
 
