@@ -325,7 +325,11 @@ impl Driver {
         let leaving = self.peers.iter().filter(|(number, _)| leaves(**number));
         let leaving = leaving.map(|(number, of)| (*number, of.peer.host.clone())).collect();
         if let Some(consensus) = &mut self.consensus {
-            consensus.set_priorities(priorities(&config));
+            let mut priorities = priorities(&config);
+            // Whoever is to leave hands over.
+            let gone = consensus.membership().members().into_iter().chain([own]);
+            priorities.extend(gone.filter(|of| !is_named(*of)).map(|of| (of, 0)));
+            consensus.set_priorities(priorities);
             consensus.log_for_sync().set_leaving(leaving);
         }
         self.wants_to_lead &= config.may_lead(own);
