@@ -348,8 +348,11 @@ impl Driver {
         let leaving = self.peers.iter().filter(|(number, _)| leaves(**number));
         let leaving = leaving.map(|(number, of)| (*number, of.peer.host.clone())).collect();
         if let Some(consensus) = &mut self.consensus {
-            let Config { election_ticks, heartbeat_ticks, priorities, .. } =
+            let Config { election_ticks, heartbeat_ticks, mut priorities, .. } =
                 consensus_config(&config, own);
+            // Whoever is to leave hands over.
+            let gone = consensus.membership().members().into_iter().chain([own]);
+            priorities.extend(gone.filter(|of| !is_named(*of)).map(|of| (of, 0)));
             consensus.set_priorities(priorities);
             consensus.set_timing(election_ticks, heartbeat_ticks);
             consensus.log_for_sync().set_leaving(leaving);

@@ -66,7 +66,7 @@ pub struct Config {
     pub election_ticks: usize,
     /// Ticks between a leader's heartbeats.
     pub heartbeat_ticks: usize,
-    /// The members' priorities. A member without one has 0, or 1 if there are none. A leader hands over to a member of higher priority. A member of
+    /// The members' priorities; without one it is 1. A leader hands over to a member of higher priority. A member of
     /// priority 0 leads only until another can; an arbiter is one.
     pub priorities: BTreeMap<u64, u32>,
 }

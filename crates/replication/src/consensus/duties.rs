@@ -204,7 +204,6 @@ impl<L: Log> Consensus<L> {
     }
 
     fn priority(&self, id: u64) -> u32 {
-        let missing = u32::from(self.config.priorities.is_empty());
-        self.config.priorities.get(&id).copied().unwrap_or(missing)
+        self.config.priorities.get(&id).copied().unwrap_or(1)
     }
 }
