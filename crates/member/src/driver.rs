@@ -443,6 +443,7 @@ impl Driver {
         self.pump();
         self.after(now_ns);
         self.publish();
+        self.answer_waiting();
     }
 
     fn take_message(&mut self, bytes: &[u8]) {
@@ -597,10 +598,14 @@ impl Driver {
     fn fail(&mut self, failure: Failure) {
         match failure {
             Failure::Restart => {
+                self.leave_leadership();
                 self.is_over = true;
                 self.consensus = None;
                 self.publish();
-                self.parts.host.restart("writes that the set has not kept are cut off");
+                // A process that is about to end does so.
+                if self.parts.member.quiesce_ends().is_none() {
+                    self.parts.host.restart("writes that the set has not kept are cut off");
+                }
             }
             Failure::Engine(error) => self.stand_still(&error.to_string()),
             Failure::State(error) => self.stand_still(error.message()),

@@ -379,10 +379,11 @@ impl Member {
         inbox.driver = Some(waker.clone());
         let arrived = std::mem::take(&mut inbox.arrived);
         inbox.bytes = 0;
-        let commits = std::mem::take(&mut inbox.commits);
+        // While they are gathered they are still to come.
+        let commits = !gathers && std::mem::take(&mut inbox.commits);
         let Arrived { requests, messages, copies } = &arrived;
         let none = requests.is_empty() && messages.is_empty() && copies.is_empty();
-        (!none || commits && !gathers).then_some(arrived)
+        (!none || commits).then_some(arrived)
     }
 
     /// For the driver: the log could not be written.

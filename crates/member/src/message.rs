@@ -126,10 +126,19 @@ pub struct Status {
     pub sent_ns: u64,
     /// The receiver's clock as the sender was told last, and how long ago that was, in nanoseconds; 0 for never.
     pub echo: (u64, u64),
+    /// Its log stands still: it cannot lead.
+    pub is_held: bool,
     /// Whether it wants the leader to hand over to it (`replSetStepUp`).
     pub wants_to_lead: bool,
     /// When it was elected, as in [`View`](crate::View); of a primary.
     pub elected: Option<(i64, Timestamp)>,
+}
+
+impl Status {
+    /// Whether the sender, which votes and has a priority, could lead now.
+    pub fn may_take_over(&self) -> bool {
+        self.state == MemberState::Secondary && !self.is_held
+    }
 }
 
 /// Where a set begins.
@@ -215,6 +224,7 @@ pub fn encode_status(status: &Status) -> Vec<u8> {
         out.put("sent", status.sent_ns as i64);
         out.put("echo", status.echo.0 as i64);
         out.put("held", status.echo.1 as i64);
+        out.put("isHeld", status.is_held);
         out.put("wantsToLead", status.wants_to_lead);
         if let Some((wall_ms, time)) = status.elected {
             out.put("electedWall", wall_ms);
@@ -363,6 +373,7 @@ fn decode_status(doc: Doc<'_>) -> Option<Status> {
         first: number(doc, "first")?,
         sent_ns: number(doc, "sent")?,
         echo: (number(doc, "echo")?, number(doc, "held")?),
+        is_held: matches!(doc.value("isHeld"), Value::Bool(true)),
         wants_to_lead: matches!(doc.value("wantsToLead"), Value::Bool(true)),
         elected: match (doc.value("electedWall"), doc.value("electedTime")) {
             (Value::Int64(wall_ms), Value::Timestamp(time)) => Some((wall_ms, time)),

@@ -6,6 +6,7 @@ use kauri_transport::monotonic_ns;
 
 /// How long a leader gathers commits at most while its last frame is not committed.
 const GATHER_NS: u64 = 2_000_000;
+
 impl Driver {
     /// Until when commits wait for the next frame, if they do: that the last one is committed ends it.
     pub(super) fn gathers_until(&self) -> Option<u64> {
@@ -14,14 +15,20 @@ impl Driver {
         (self.kept < Log::last(log) && monotonic_ns() < until).then_some(until)
     }
 
-    /// Proposes what workers have committed.
+    /// Proposes what workers have committed, unless it is gathered.
     pub(super) fn close_frames(&mut self) {
+        if self.gathers_until().is_none() {
+            self.close_frames_now();
+        }
+    }
+
+    /// Proposes what workers have committed.
+    pub(super) fn close_frames_now(&mut self) {
         if self.stands_still() {
             return;
         }
-        let gathers = self.gathers_until().is_some();
         let Some(consensus) = &mut self.consensus else { return };
-        if gathers || !self.is_open || !consensus.can_propose() {
+        if !self.is_open || !consensus.can_propose() {
             return;
         }
         let term = consensus.term();

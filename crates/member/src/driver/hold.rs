@@ -2,7 +2,7 @@
 //! it to lag.
 //!
 //! It follows, votes and answers as before. Entries of the leader are dropped, which repeats them; a leader closes no
-//! frames. A member does not stand for election meanwhile.
+//! frames. A member does not stand for election meanwhile, and the others hand over to another one.
 
 use super::*;
 
@@ -11,9 +11,10 @@ impl Driver {
     /// frame.
     pub(super) fn hold(&mut self) -> Result<()> {
         self.pump();
-        self.close_frames();
+        self.close_frames_now();
         self.pump();
         self.is_held = true;
+        self.wants_to_lead = false;
         self.set_frozen();
         Ok(())
     }
@@ -27,10 +28,12 @@ impl Driver {
         self.is_held
     }
 
-    /// Whether this message's entries are dropped.
+    /// Whether this message is dropped: it has entries, or asks for an election.
     pub(super) fn drops(&mut self, envelope: &kauri_replication::codec::Envelope) -> bool {
-        let has_entries =
-            envelope.message.as_ref().is_some_and(|message| !message.entries.is_empty());
-        has_entries && (self.stands_still() || self.parts.host.stops_producer())
+        let Some(message) = &envelope.message else { return false };
+        let has_entries = !message.entries.is_empty();
+        let elects = message.kind == Kind::TakeOver;
+        (has_entries || elects) && self.stands_still()
+            || has_entries && self.parts.host.stops_producer()
     }
 }

@@ -241,7 +241,7 @@ impl Driver {
         if let Ok(log) = self.log() {
             log.follow();
         }
-        self.close_frames();
+        self.close_frames_now();
         self.pump();
     }
 
@@ -314,8 +314,7 @@ impl Driver {
             .members
             .iter()
             .filter(|of| of.votes > 0 && of.priority > 0.0 && of.number() != self.number);
-        let is_well =
-            |of: &PeerState| of.status.state == MemberState::Secondary && !self.is_down(of);
+        let is_well = |of: &PeerState| of.status.may_take_over() && !self.is_down(of);
         let heard = can.filter(|of| self.peers.get(&of.number()).is_some_and(is_well));
         let reached =
             heard.filter_map(|of| Some((consensus.reached_by(of.number())?.0, of.number())));
@@ -328,6 +327,10 @@ impl Driver {
         };
         if !config.may_lead(self.number) {
             return refused(ErrorCode::CommandFailed, "Election failed.");
+        }
+        if self.stands_still() {
+            let message = "the files of this member are locked by fsync";
+            return refused(ErrorCode::LockBusy, message);
         }
         // Told to the leader with the next sign of life.
         self.wants_to_lead = !self.is_open;

@@ -134,7 +134,7 @@ impl Driver {
         }
     }
 
-    /// What follows from what was done: acknowledgements, answers, changes of the membership.
+    /// What follows from what was done: acknowledgements, changes of the membership.
     pub(super) fn after(&mut self, now_ns: u64) {
         self.go_on_stepping_down(now_ns);
         if self.role == Role::Leader {
@@ -146,7 +146,6 @@ impl Driver {
                 self.make_entry();
             }
         }
-        self.answer_waiting();
         self.pump();
     }
 
@@ -242,9 +241,12 @@ impl Driver {
             return true;
         }
         let now_ns = monotonic_ns();
+        let interval_ms =
+            self.config.as_ref().map_or(0, |config| config.settings.heartbeat_interval_ms);
+        let well_ns = WELL_NS.max(2 * interval_ms.max(0) as u64 * 1_000_000);
         let is_well = |number: &&u64| {
             let heard_ns = self.peers.get(number).map_or(0, |of| of.heard_ns);
-            let is_heard = heard_ns > 0 && now_ns.saturating_sub(heard_ns) < WELL_NS;
+            let is_heard = heard_ns > 0 && now_ns.saturating_sub(heard_ns) < well_ns;
             **number == self.number
                 || is_heard && self.has_log(**number) && !self.wiped.contains(number)
         };
@@ -302,10 +304,12 @@ impl Driver {
         }
     }
 
-    fn answer_waiting(&mut self) {
+    /// Answers whoever waited for what is done and published.
+    pub(super) fn answer_waiting(&mut self) {
         let applied = self.applied.as_ref().map_or((0, 0), |of| (of.entry.index, of.time));
-        let committed = self.consensus.as_ref().map_or(0, Consensus::written_commit);
-        while let Some((index, term, _)) = self.proposed.front().filter(|of| of.0 <= committed) {
+        // Consensus may know of more than it has given out, and what it gives out comes into force.
+        let kept = self.kept;
+        while let Some((index, term, _)) = self.proposed.front().filter(|of| of.0 <= kept) {
             let known = self
                 .consensus
                 .as_ref()

@@ -54,6 +54,7 @@ impl Driver {
                 first,
                 sent_ns: now_ns,
                 echo: (state.status.sent_ns, now_ns.saturating_sub(state.heard_ns)),
+                is_held: self.is_held,
                 wants_to_lead: self.wants_to_lead,
                 elected: self.elected.filter(|_| self.is_open),
             };
@@ -124,8 +125,8 @@ impl Driver {
                 "A voting member has lost its data. It does not vote until it has the log again";
             log::warning("REPL", 6_400_008, "member", message, attr);
         }
-        let (from, wants, is_primary) =
-            (status.from, status.wants_to_lead, status.state == MemberState::Primary);
+        let (from, wants) = (status.from, status.wants_to_lead && status.may_take_over());
+        let is_primary = status.state == MemberState::Primary;
         let (written, first) = (status.written.optime, status.first);
         state.status = status;
         if is_primary {
@@ -187,7 +188,12 @@ impl Driver {
         let names_both = [self.number, invitation.from]
             .iter()
             .all(|number| config.members.iter().any(|of| of.number() == *number));
-        if self.consensus.is_some() && invitation.to == self.number && is_of_set && names_both {
+        // A term that no leader has had would outrank every later configuration.
+        let is_sound = config.validate().is_ok()
+            && invitation.term <= u64::from(u32::MAX)
+            && config.term <= invitation.term as i64;
+        let is_for_me = invitation.to == self.number && is_of_set && names_both;
+        if self.consensus.is_some() && is_for_me && is_sound {
             self.take_config(invitation.config.as_doc().as_bytes());
         }
     }

@@ -72,6 +72,20 @@ fn settings_count_without_a_restart() {
 }
 
 #[test]
+fn who_steps_down_among_writes_does_not_begin_again() {
+    for seed in 1..=10 {
+        assert_eq!(world::step_down_among_writes(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn who_is_answered_sees_the_configuration() {
+    for seed in 1..=10 {
+        assert_eq!(world::answer_after_view(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_leader_that_is_cut_off_forgets_its_statements() {
     for seed in 1..=10 {
         assert_eq!(world::cut_off_while_purging(seed), Ok(()), "seed {seed}");

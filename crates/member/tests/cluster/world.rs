@@ -10,8 +10,8 @@ pub use crashes::{
     come_back_to_strangers, copy_slowly, cut_off_while_purging, die_while_reconfiguring, purge_fast,
 };
 pub use delayed::delayed;
-pub use scenarios::{force, force_five, gather, retry_after_purge};
-pub use settings::slower_elections;
+pub use scenarios::{force, force_five, gather, retry_after_purge, step_down_among_writes};
+pub use settings::{answer_after_view, slower_elections};
 
 use crate::client::{self, LISTS, Target};
 use crate::node::{Process, SET, Wire, host_of};

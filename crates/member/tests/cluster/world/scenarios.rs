@@ -4,6 +4,7 @@ use super::*;
 use kauri_member::statements::Known;
 use kauri_member::statements::table::Done;
 use kauri_storage::{Committer, NumberedWrite};
+use std::time::Duration;
 
 /// A set of three loses two members for ever. The one that is left is forced to go on; then two empty ones join.
 pub fn force(seed: u64) -> Result<(), String> {
@@ -24,6 +25,11 @@ pub fn retry_after_purge(seed: u64) -> Result<(), String> {
 /// A leader's commits share frames while one is on its way.
 pub fn gather(seed: u64) -> Result<(), String> {
     with_world(seed, 3, World::commit_in_a_row)
+}
+
+/// A leader that steps down among writes keeps what it has.
+pub fn step_down_among_writes(seed: u64) -> Result<(), String> {
+    with_world(seed, 3, World::commit_and_step_down)
 }
 
 pub(super) fn with_world(
@@ -256,6 +262,39 @@ impl World {
         match made <= COMMITS as u64 / 4 {
             true => Ok(()),
             false => Err(format!("{COMMITS} commits in {made} frames")),
+        }
+    }
+
+    fn commit_and_step_down(&mut self) -> Result<(), String> {
+        self.begin()?;
+        self.go_on(3)?;
+        let leader = self.leader().expect("it leads");
+        let target = self.target_of(leader).expect("it runs");
+        let commit = |id: i64| {
+            let mut unit = kauri_storage::WriteUnit::new();
+            unit.insert(LISTS, kauri_bson::doc! { "_id" => id }.into_vec());
+            let seq = target.engine.commit(&mut unit).map_err(|error| error.to_string())?.seq;
+            target.member.note_visible(seq);
+            Ok::<_, String>(seq)
+        };
+        let last_frame = || target.engine.replicated_log().map_or(0, |log| log.frames().last.index);
+        let before = last_frame();
+        commit(1_000)?;
+        self.until(SECOND_NS, "no frame is closed", |_| last_frame() > before)?;
+        let last = commit(1_001)?;
+        let (time, catch_up) = (Duration::from_secs(10), Duration::from_secs(5));
+        let step_down = Request::StepDown { time, catch_up, force: true };
+        self.ask(leader, step_down)?;
+        self.until(20 * SECOND_NS, "nobody leads", |world| {
+            world.leader().is_some_and(|of| of != leader)
+        })?;
+        self.go_on(2)?;
+        let has_all = |of: &Node| of.process.as_ref().is_some_and(|of| of.engine.visible() >= last);
+        let process = self.nodes[&leader].process.as_ref();
+        let is_same = process.is_some_and(|of| Arc::ptr_eq(&of.member, &target.member));
+        match is_same && self.nodes.values().all(has_all) {
+            true => Ok(()),
+            false => Err(format!("it began again, or a write is lost: {}", self.describe())),
         }
     }
 }

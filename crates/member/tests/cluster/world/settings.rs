@@ -2,6 +2,14 @@
 
 use super::scenarios::with_world;
 use super::*;
+use kauri_member::member::Member;
+use std::pin::pin;
+use std::task::{Context, Poll, Wake};
+
+/// Whoever is told that a configuration is in force sees it.
+pub fn answer_after_view(seed: u64) -> Result<(), String> {
+    with_world(seed, 3, World::look_when_answered)
+}
 
 /// A longer election timeout counts at once, on all members.
 pub fn slower_elections(seed: u64) -> Result<(), String> {
@@ -49,5 +57,42 @@ impl World {
             return Err(format!("elections took {quick} and {slow} ns"));
         }
         Ok(())
+    }
+
+    fn look_when_answered(&mut self) -> Result<(), String> {
+        self.begin()?;
+        let leader = self.leader().ok_or("nobody leads")?;
+        let member = self.target_of(leader).expect("it runs").member.clone();
+        let look = Arc::new(Look { member: member.clone(), seen: Mutex::new(None) });
+        let config = SetConfig { version: 2, ..self.config() };
+        let mut answer = pin!(member.request(Request::Reconfigure { config, force: false }));
+        let waker = look.clone().into();
+        let poll = answer.as_mut().poll(&mut Context::from_waker(&waker));
+        if poll.is_ready() {
+            return Err("it is answered at once".to_owned());
+        }
+        self.until(5 * SECOND_NS, "no answer", |_| look.seen.lock().unwrap().is_some())?;
+        match answer.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(Ok(())) => {}
+            other => return Err(format!("{other:?}")),
+        }
+        let seen = look.seen.lock().unwrap().take();
+        match seen {
+            Some(2) => Ok(()),
+            seen => Err(format!("who is answered sees version {seen:?}")),
+        }
+    }
+}
+
+/// Looks at the member when it is woken.
+struct Look {
+    member: Arc<Member>,
+    seen: Mutex<Option<i64>>,
+}
+
+impl Wake for Look {
+    fn wake(self: Arc<Self>) {
+        let view = self.member.view();
+        *self.seen.lock().unwrap() = Some(view.config.as_ref().map_or(0, |of| of.version));
     }
 }
