@@ -46,6 +46,10 @@ impl Core {
         }
         self.head.add_prepared(segment);
         drop(opening);
+        // Also where nobody waits for it: the next write finds room.
+        if purpose == Purpose::Write {
+            self.tell_room(true);
+        }
         Ok(())
     }
 

@@ -43,8 +43,6 @@ const IDLE_WAIT: Duration = Duration::from_secs(1);
 /// no reader stays for seconds.
 const READERS_WAIT: Duration = Duration::from_millis(1);
 const READERS_WAITS_MAX: usize = 10_000;
-/// The same where nothing is known to be gained by it.
-const READERS_PAUSES_MAX: usize = 100;
 
 impl Core {
     /// The cleaner's work, until `stop`.
@@ -85,7 +83,7 @@ impl Core {
     /// Cleans until there is a segment for this purpose. Called by writers, without latches and
     /// guards.
     pub fn clean_for(&self, purpose: Purpose, prepared_ever: u64) -> Result<(), StorageError> {
-        let (mut waits, mut pauses) = (0, 0);
+        let mut waits = 0;
         let before = self.cleaner.lock().work;
         loop {
             self.reap();
@@ -98,9 +96,6 @@ impl Core {
                 result => return result,
             }
             if purpose == Purpose::Write && self.segments.is_full() {
-                if self.lets_memory_go(&mut pauses) {
-                    continue;
-                }
                 return Err(StorageError::OutOfDiskSpace);
             }
             // What is full but was not synced yet can be cleaned only after that.
@@ -122,9 +117,6 @@ impl Core {
             }
             if !changed {
                 waits += 1;
-                if !self.segments.is_emptying() && self.lets_memory_go(&mut pauses) {
-                    continue;
-                }
                 if !self.segments.is_emptying() || waits > READERS_WAITS_MAX {
                     // Others may have freed one since we looked, and left no victim for this round.
                     return self.prepare(purpose, prepared_ever);
@@ -132,17 +124,6 @@ impl Core {
                 self.cleaner.wait_for_freed(READERS_WAIT);
             }
         }
-    }
-
-    /// What was deleted is live until all who may look at it are through, and others may be at it now. Waits for that a
-    /// moment; `false` if there is nothing, or if it takes long.
-    fn lets_memory_go(&self, pauses: &mut usize) -> bool {
-        let waits = self.domain.pending() > 0 && *pauses < READERS_PAUSES_MAX;
-        if waits {
-            *pauses += 1;
-            self.cleaner.wait_for_freed(READERS_WAIT);
-        }
-        waits
     }
 
     fn segment_room(&self) -> u64 {

@@ -242,18 +242,14 @@ impl Core {
             Err(StorageError::OutOfDiskSpace) => self.clean_for(purpose, prepared_ever),
             result => result,
         };
-        if purpose == Purpose::Write {
-            match &made {
-                Ok(()) => self.tell_room(true),
-                Err(StorageError::OutOfDiskSpace) => self.tell_room(false),
-                Err(_) => {}
-            }
+        if purpose == Purpose::Write && made == Err(StorageError::OutOfDiskSpace) {
+            self.tell_room(false);
         }
         made
     }
 
     /// Logs when disk space for writes runs out, and when it is available again.
-    fn tell_room(&self, has_room: bool) {
+    pub(crate) fn tell_room(&self, has_room: bool) {
         if !self.segments.note_room(has_room) {
             return;
         }
