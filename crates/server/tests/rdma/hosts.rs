@@ -9,15 +9,16 @@ use crate::rig::process::within;
 use crate::rig::{Server, Way, address, eventually, find, found, insert, status};
 use kauri_bson::{DocBuf, doc};
 use kauri_client::{ClientError, Connection};
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 27017;
-/// An outage that a session survives.
-const OUTAGE: Duration = Duration::from_secs(3);
+/// An outage that a session survives. Sides give up after more than 7 s, and emulation is slow in between.
+const OUTAGE: Duration = Duration::from_secs(1);
 /// Within this time both sides give up a session whose packets are lost.
 const GIVEN_UP: Duration = Duration::from_secs(20);
 /// Within this time the server notices that a client's host is gone: 20 s of its keepalive, and a margin.
@@ -85,24 +86,27 @@ impl Fault {
     /// Packets that this action passes on are lost. They go to a device that swallows them. Soft-RoCE would
     /// notice a packet dropped on its way out; it does not notice a loss in the network.
     fn new(action: &str) -> Fault {
-        for way in ["ingress", "egress"] {
-            let words = format!(
+        change_filters(|way| {
+            format!(
                 "filter add dev eth0 {way} protocol ip prio 1 u32 match ip protocol 17 0xff \
-                 match ip dport 4791 0xffff {action} action mirred egress redirect dev sink"
-            );
-            let words: Vec<_> = words.split_whitespace().collect();
-            assert!(Command::new("tc").args(&words).status().unwrap().success(), "tc {words:?}");
-        }
+                 match ip dport 4791 0xffff {action} action mirred egress redirect dev sink\n"
+            )
+        });
         Fault
     }
 }
 
+/// Changes the filters of both directions, by one process.
+fn change_filters(line: impl Fn(&str) -> String) {
+    let lines: String = ["ingress", "egress"].into_iter().map(line).collect();
+    let mut tc = Command::new("tc").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    tc.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    assert!(tc.wait().unwrap().success(), "tc {lines}");
+}
+
 impl Drop for Fault {
     fn drop(&mut self) {
-        for way in ["ingress", "egress"] {
-            let words = ["filter", "del", "dev", "eth0", way, "prio", "1"];
-            assert!(Command::new("tc").args(words).status().unwrap().success());
-        }
+        change_filters(|way| format!("filter del dev eth0 {way} prio 1\n"));
     }
 }
 
@@ -227,6 +231,7 @@ fn a_session_outlives_an_outage(tcp: &mut Connection) {
             cut
         };
         std::thread::sleep(OUTAGE);
+        assert!(!connection.has_ended(), "the session has not survived the outage");
         assert!(connection.is_quiet(), "a packet has arrived");
         drop(cut);
         is_answered(&mut connection);
