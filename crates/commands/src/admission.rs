@@ -5,7 +5,7 @@
 
 use crate::registry::{Asked, Command, Role, Roles};
 use crate::server::Server;
-use kauri_base::{Result, bail};
+use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, Value};
 use std::sync::atomic::Ordering;
 
@@ -56,10 +56,7 @@ fn check_role(command: &Command, asked: Asked<'_>, role: Role, secondary_ok: boo
     }
     let writes = command.is_write(asked);
     if writes && names_own_database(asked) {
-        bail!(
-            IllegalOperation,
-            "the database '{OWN_DATABASE}' of a member of a replica set cannot be written"
-        );
+        return Err(own_database_error());
     }
     if role == Role::Primary {
         return Ok(());
@@ -83,6 +80,20 @@ fn check_role(command: &Command, asked: Asked<'_>, role: Role, secondary_ok: boo
     }
 }
 
+/// Fails if a part of a command would write a member's own database.
+pub fn check_part_writes(server: &Server, database: &str) -> Result<()> {
+    match database == OWN_DATABASE && server.role() != Role::Standalone {
+        true => Err(own_database_error()),
+        false => Ok(()),
+    }
+}
+
+fn own_database_error() -> Error {
+    let message =
+        format!("the database '{OWN_DATABASE}' of a member of a replica set cannot be written");
+    Error::new(ErrorCode::IllegalOperation, message)
+}
+
 /// Whether a request names a collection of the member's own database.
 fn names_own_database(asked: Asked<'_>) -> bool {
     let is_own = |value: &Value<'_>| {
@@ -104,7 +115,6 @@ fn names_own_database(asked: Asked<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kauri_base::ErrorCode;
     use kauri_bson::{DocBuf, array, doc};
 
     fn code(name: &str, db: &str, body: &DocBuf, role: Role, secondary_ok: bool) -> ErrorCode {

@@ -219,6 +219,7 @@ async fn run(
                     int_ok: false,
                     ran: None,
                     has_effect: false,
+                    has_reached_documents: false,
                     more_to_come: false,
                     close_after: false,
                     hang_up: false,
@@ -555,8 +556,10 @@ fn names_profile(ns: &str) -> bool {
 async fn run_whole(invocation: &mut Invocation<'_>, command: &'static Command) -> Result<()> {
     let term = set::reads::begin(invocation).await?;
     let mut result = run_or_replan(invocation, command).await;
-    if result.is_err() && invocation.op.check_for_interrupt().is_ok() {
-        // The reason may be something that another has written.
+    if let Err(error) = &result
+        && may_have_met_writes(invocation, command, error)
+        && invocation.op.check_for_interrupt().is_ok()
+    {
         result = invocation.wait_for_commit(None).await.and(result);
     }
     invocation.op.scope().close();
@@ -569,6 +572,26 @@ async fn run_whole(invocation: &mut Invocation<'_>, command: &'static Command) -
         invocation.figures.plan = Some(work::unmetered(|| plan.clone()));
     }
     result
+}
+
+/// Whether the reason of a failure may be something that was written, by the command itself or by another. The client is
+/// told of it when it is as durable as the write concern says. Who has only been misunderstood does not wait.
+fn may_have_met_writes(invocation: &mut Invocation<'_>, command: &Command, error: &Error) -> bool {
+    // Definitions that are there, or are not.
+    const OF_DEFINITIONS: &[ErrorCode] = &[
+        ErrorCode::NamespaceNotFound,
+        ErrorCode::NamespaceExists,
+        ErrorCode::IndexNotFound,
+        ErrorCode::IndexAlreadyExists,
+        ErrorCode::IndexOptionsConflict,
+        ErrorCode::IndexKeySpecsConflict,
+        ErrorCode::CollectionUUIDMismatch,
+        ErrorCode::CommandNotSupportedOnView,
+        ErrorCode::DuplicateKey,
+    ];
+    invocation.has_reached_documents
+        || invocation.op.scope().has_committed()
+        || command.is_write(invocation.asked()) && OF_DEFINITIONS.contains(&error.code())
 }
 
 /// Runs the command; a reading command is planned again if its collection is dropped meanwhile.

@@ -69,6 +69,8 @@ pub struct Invocation<'a> {
     pub ran: Option<&'static Command>,
     /// Set by a command that has changed something, and so must not run again.
     pub has_effect: bool,
+    /// Whether the request was understood and documents may have been looked at to be changed.
+    pub has_reached_documents: bool,
     /// Whether `ok` is an int in the reply, as in MongoDB where an aggregation answers for another command.
     pub int_ok: bool,
     /// Set by a command whose reply is followed by another to the same request.
@@ -151,7 +153,8 @@ impl<'a> Invocation<'a> {
     }
 
     /// The collector of a write command's outcome; it waits for the log where the command runs too far ahead.
-    pub fn write_outcome(&self) -> WriteOutcome {
+    pub fn write_outcome(&mut self) -> WriteOutcome {
+        self.has_reached_documents = true;
         let worker = self.worker.clone();
         WriteOutcome::waiting(Arc::new(move || worker.want_tick_end()))
     }
@@ -192,6 +195,7 @@ impl<'a> Invocation<'a> {
             int_ok: false,
             ran: None,
             has_effect: false,
+            has_reached_documents: false,
             more_to_come: false,
             close_after: false,
             hang_up: false,

@@ -12,7 +12,7 @@ use kauri_storage::{
 use kauri_storage_log::{Options, PmLog};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const DOCS: CollectionId = CollectionId(5);
 
@@ -23,7 +23,13 @@ struct Leader {
 }
 
 fn leader() -> Leader {
-    let options = Options { segment_bytes: 1 << 20, read_threads: 0, ..Options::default() };
+    leader_within(0)
+}
+
+/// With a log of so many bytes at most; 0: without a limit.
+fn leader_within(bytes_max: u64) -> Leader {
+    let options =
+        Options { segment_bytes: 1 << 20, read_threads: 0, bytes_max, ..Options::default() };
     let disk = Emulator::new(EmulatorConfig::persistent_memory());
     let engine = Arc::new(PmLog::open(Arc::new(disk), options).unwrap());
     let mut unit = WriteUnit::new();
@@ -119,4 +125,97 @@ fn a_unit_waits_for_a_frame_with_room() {
     let failed = leader.statements.close(|_, _| Err::<(), _>(()));
     assert_eq!(failed, Err(()));
     leader.statements.close(|noted, _| (!noted.is_empty()).then_some(()).ok_or(())).unwrap();
+}
+
+/// What a unit has replaced in a full log is freed only with the next frame.
+#[test]
+fn a_unit_that_waits_for_room_does_not_keep_frames_from_being_closed() {
+    const WRITES: i64 = 400;
+    /// Units of a frame, at most.
+    const UNITS: u64 = 15;
+    let leader = leader_within(8 << 20);
+    let log = leader.engine.replicated_log().unwrap();
+    let closed = AtomicU64::new(leader.engine.visible().0);
+    let units = || leader.engine.visible().0 - closed.load(Ordering::Acquire);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut first = WriteUnit::new();
+            first.insert(DOCS, vec![7; 100_000]);
+            let mut seen = leader.committer.commit(&mut first)?.seq;
+            for _ in 0..WRITES {
+                while units() >= UNITS {
+                    std::thread::yield_now();
+                }
+                let mut unit = WriteUnit::new();
+                unit.update(DOCS, RecordId(1), seen, vec![7; 100_000]);
+                seen = leader.committer.commit(&mut unit)?.seq;
+            }
+            Ok::<_, StorageError>(())
+        });
+        let mut index = 2;
+        let mut turns = 0;
+        while !writer.is_finished() {
+            turns += 1;
+            // When the writer does not get on it waits for room.
+            if units() < UNITS && turns < 10_000 {
+                std::thread::yield_now();
+                continue;
+            }
+            turns = 0;
+            let position = LogPosition { term: 1, index };
+            let close = |noted: &[u8], _: &[u8]| log.close_frame(position, 1, noted);
+            let frame = leader.statements.close(close).unwrap().0;
+            closed.store(frame.seq.0, Ordering::Release);
+            log.commit_frames(index);
+            log.purge_frames(index).unwrap();
+            index += 1;
+        }
+        assert_eq!(writer.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn units_at_the_same_time_do_not_fill_a_frame_beyond_its_room() {
+    const THREADS: u8 = 4;
+    const WRITES: i64 = 60;
+    let leader = leader();
+    let log = leader.engine.replicated_log().unwrap();
+    let most = log.frame_data_bytes_max() / 2;
+    let running = AtomicUsize::new(usize::from(THREADS));
+    let mut largest = 0;
+    std::thread::scope(|scope| {
+        for session in 0..THREADS {
+            let (leader, running) = (&leader, &running);
+            scope.spawn(move || {
+                for number in 0..WRITES {
+                    let result = vec![7; most / 3 - 100];
+                    let mut unit = unit(session, number, result);
+                    // A commit that takes a while.
+                    unit.insert(DOCS, vec![7; 200_000]);
+                    let commit = |unit: &mut _| leader.committer.commit(unit).map(drop);
+                    while commit(&mut unit) == Err(StorageError::WriteConflict) {
+                        std::thread::yield_now();
+                    }
+                }
+                running.fetch_sub(1, Ordering::AcqRel);
+            });
+        }
+        let mut index = 2;
+        let mut is_last = false;
+        while !is_last {
+            is_last = running.load(Ordering::Acquire) == 0;
+            let position = LogPosition { term: 1, index };
+            let mut bytes = 0;
+            let closed = leader.statements.close(|noted, _| {
+                bytes = noted.len();
+                log.close_frame(position, 1, noted)
+            });
+            closed.unwrap();
+            largest = bytes.max(largest);
+            log.commit_frames(index);
+            log.purge_frames(index).unwrap();
+            index += 1;
+        }
+    });
+    assert!(largest > 0 && largest <= most, "{largest} of {most} bytes");
 }

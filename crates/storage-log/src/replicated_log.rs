@@ -13,7 +13,7 @@ use crate::head::NotAppended;
 use crate::segments::Purpose;
 use kauri_storage::{
     AppliedUnits, CommitTicket, Frame, FrameRange, FrameRecord, LogPosition, ReplicatedLog,
-    StorageError, Truncated,
+    RoomWanted, StorageError, Truncated, WriteUnit,
 };
 
 impl ReplicatedLog for Core {
@@ -71,6 +71,19 @@ impl ReplicatedLog for Core {
         self.durability.note_told(&self.horizon());
         self.cleaner.wake();
         Ok(())
+    }
+
+    fn commit_in_room(
+        &self,
+        unit: &mut WriteUnit<'_>,
+    ) -> Result<Result<CommitTicket, RoomWanted>, StorageError> {
+        let committed = self.commit_once(unit, None)?;
+        Ok(committed.map(|seq| self.acks.tickets(seq)))
+    }
+
+    fn wait_for_room(&self, wanted: RoomWanted) -> Result<(), StorageError> {
+        let purpose = if wanted.for_documents { Purpose::Write } else { Purpose::Delete };
+        self.make_room(purpose, wanted.before)
     }
 
     fn close_frame(

@@ -53,7 +53,7 @@ pub use pending_log::{LogPosition, PendingLog, PendingUnit};
 pub use record::Record;
 pub use replicated_log::{
     AppliedChange, AppliedKind, AppliedUnits, Frame, FrameRange, FrameRecord, ReplicatedLog,
-    Truncated,
+    RoomWanted, Truncated,
 };
 pub use scan::{Direction, IndexBatch, IndexEntry, IndexScan, RecordScan};
 pub use scope::{Entered, Operation, Scope};

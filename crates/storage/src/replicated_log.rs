@@ -18,6 +18,7 @@
 use crate::commit_ticket::CommitTicket;
 use crate::error::StorageError;
 use crate::pending_log::LogPosition;
+use crate::unit::WriteUnit;
 use kauri_base::{CollectionId, CommitSeq, RecordId};
 
 /// What a frame says of itself.
@@ -102,6 +103,15 @@ pub enum Truncated {
     AtNextStart,
 }
 
+/// Room that a unit lacks: what an engine has said of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RoomWanted {
+    /// For new documents, and not for what frees more than it takes.
+    pub for_documents: bool,
+    /// How much room there has been ever.
+    pub before: u64,
+}
+
 /// See the module's head.
 pub trait ReplicatedLog: Send + Sync {
     /// The first frame will be the one behind this position; everything committed so far is what the members begin
@@ -112,6 +122,17 @@ pub trait ReplicatedLog: Send + Sync {
     /// begin. Durable when this returns. Refused with `OutOfOrder` unless the member leads, and while units are
     /// committed. Nothing happens if there is none.
     fn end_frames(&self) -> Result<(), StorageError>;
+
+    /// As [`StorageEngine::commit`](crate::StorageEngine::commit), for a caller that keeps frames from being closed:
+    /// does not wait for room, which may come only with the next frame.
+    fn commit_in_room(
+        &self,
+        unit: &mut WriteUnit<'_>,
+    ) -> Result<Result<CommitTicket, RoomWanted>, StorageError>;
+
+    /// Waits until there may be room for a unit that had none, or answers why there is none. The caller keeps no frames
+    /// from being closed.
+    fn wait_for_room(&self, wanted: RoomWanted) -> Result<(), StorageError>;
 
     /// Closes a frame with everything committed since the previous one. `OutOfOrder` unless its index is the next one
     /// and its term not lower than the previous one's. `time` is of its first unit. A member that follows may close one,

@@ -22,12 +22,13 @@ pub struct Scope {
     backend: Arc<Backend>,
     /// Made when it is first asked for. Never locked; a mutex, since a reader is not `Sync`.
     reader: Mutex<Option<Box<dyn RecoveryUnit>>>,
+    has_committed: bool,
 }
 
 impl Backend {
     /// The scope of a new operation.
     pub fn scope(self: &Arc<Self>) -> Scope {
-        Scope { backend: self.clone(), reader: Mutex::new(None) }
+        Scope { backend: self.clone(), reader: Mutex::new(None), has_committed: false }
     }
 }
 
@@ -53,7 +54,7 @@ impl Scope {
     /// The reader and the backend.
     #[inline]
     pub fn parts(&mut self) -> (&Arc<Backend>, &mut dyn RecoveryUnit) {
-        let Scope { backend, reader } = self;
+        let Scope { backend, reader, .. } = self;
         let reader = reader.get_mut().unwrap_or_else(PoisonError::into_inner);
         (backend, &mut **reader.get_or_insert_with(|| backend.reader()))
     }
@@ -62,7 +63,14 @@ impl Scope {
     #[inline]
     pub fn commit(&mut self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
         debug_assert!(!self.is_entered());
-        self.backend.commit(unit)
+        let ticket = self.backend.commit(unit)?;
+        self.has_committed = true;
+        Ok(ticket)
+    }
+
+    /// Whether the operation has committed anything.
+    pub fn has_committed(&self) -> bool {
+        self.has_committed
     }
 
     /// After a conflict with a transaction's claim: the ticket to wait for before the unit is computed again.

@@ -183,7 +183,7 @@ pub fn prepare(
         }
     }
     pipeline.optimize()?;
-    oplog::narrow(&mut pipeline);
+    oplog::narrow(&mut pipeline, request.hint.as_ref());
     let mut cx = BuildCx::new(catalog.clone(), invocation.db, collection, env);
     cx.bypass = request.bypass;
     cx.server = Some(Arc::new(ServerFacts(invocation.server.clone())));

@@ -69,7 +69,7 @@ impl<'s> Own<'s> {
             CONFIGURATION => OwnRows::Documents(vec![self.configuration()?]),
             _ => return None,
         };
-        let stage: Arc<dyn StageSpec> = Arc::new(OwnSource { rows, bounds: Bounds::ALL });
+        let stage: Arc<dyn StageSpec> = Arc::new(OwnSource::all(rows));
         Some(Found { collection: None, pipeline: Pipeline { stages: vec![stage] }, is_view: true })
     }
 
@@ -172,10 +172,15 @@ enum OwnRows {
 /// The stage that brings the rows.
 struct OwnSource {
     rows: OwnRows,
+    direction: Direction,
     bounds: Bounds,
 }
 
 impl OwnSource {
+    fn all(rows: OwnRows) -> OwnSource {
+        OwnSource { rows, direction: Direction::Forward, bounds: Bounds::ALL }
+    }
+
     fn of(pipeline: &Pipeline) -> Option<&OwnSource> {
         pipeline.stages.first()?.as_any().downcast_ref()
     }
@@ -205,11 +210,11 @@ impl StageSpec for OwnSource {
     }
 
     fn build(&self, _child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
-        Ok(self.open(Direction::Forward, self.bounds))
+        Ok(self.open(self.direction, self.bounds))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>) {
-        let stage = self.open(Direction::Forward, self.bounds);
+        let stage = self.open(self.direction, self.bounds);
         let mut cursor = out.document("$cursor");
         let mut planner = cursor.document("queryPlanner");
         stage.explain(
@@ -235,10 +240,7 @@ pub fn log_of(pipeline: &Pipeline) -> Option<&Arc<LogReader>> {
 /// `None` of other collections.
 pub fn rows(pipeline: &Pipeline, query: &mut Query) -> Option<Box<dyn Stage>> {
     let own = OwnSource::of(pipeline)?;
-    let mut direction = match query.hint {
-        Some(Hint::Natural(direction)) => direction,
-        _ => Direction::Forward,
-    };
+    let mut direction = direction_of(query.hint.as_ref());
     let mut bounds = Bounds::ALL;
     if let OwnRows::Log(_) = own.rows {
         bounds = query.filter.as_ref().map_or(bounds, |filter| Bounds::of(filter.expr()));
@@ -251,12 +253,22 @@ pub fn rows(pipeline: &Pipeline, query: &mut Query) -> Option<Box<dyn Stage>> {
     Some(own.open(direction, bounds))
 }
 
-/// Narrows the first stage of a pipeline on the log to the times that the filter behind it asks for.
-pub fn narrow(pipeline: &mut Pipeline) {
-    let filter = pipeline.stages.get(1).and_then(|stage| stage.as_match());
-    let (Some(own), Some(filter)) = (OwnSource::of(pipeline), filter) else { return };
-    if let OwnRows::Log(_) = own.rows {
-        let stage = OwnSource { rows: own.rows.clone(), bounds: Bounds::of(filter) };
-        pipeline.stages[0] = Arc::new(stage);
+fn direction_of(hint: Option<&Hint>) -> Direction {
+    match hint {
+        Some(Hint::Natural(direction)) => *direction,
+        _ => Direction::Forward,
     }
+}
+
+/// Has the first stage of a pipeline on such a collection bring its rows in the direction of the hint, and narrows it to
+/// the times that the filter behind it asks for.
+pub fn narrow(pipeline: &mut Pipeline, hint: Option<&Hint>) {
+    let Some(own) = OwnSource::of(pipeline) else { return };
+    let filter = pipeline.stages.get(1).and_then(|stage| stage.as_match());
+    let bounds = match (&own.rows, filter) {
+        (OwnRows::Log(_), Some(filter)) => Bounds::of(filter),
+        _ => own.bounds,
+    };
+    let stage = OwnSource { rows: own.rows.clone(), direction: direction_of(hint), bounds };
+    pipeline.stages[0] = Arc::new(stage);
 }

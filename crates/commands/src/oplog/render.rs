@@ -6,6 +6,7 @@
 //! - A view is created and dropped by commands, as a collection is.
 
 use super::bounds::time_of;
+use kauri_base::{Result, Timestamp, bail, limits};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
 use kauri_catalog::{DefinitionChange, definition_changes};
 use kauri_member::oplog::{Entry, Op, OpKind, What};
@@ -36,12 +37,34 @@ impl Object<'_> {
     }
 }
 
-/// The document of an entry; `None` if it tells clients nothing.
-pub fn document(entry: &Entry) -> Option<DocBuf> {
-    let pieces = match &entry.what {
+/// The document of an entry; `None` if it tells clients nothing. An entry that is not whole is an error.
+pub fn document(entry: &Entry) -> Result<Option<DocBuf>> {
+    let mut pieces = match &entry.what {
         What::Unit(ops) => pieces(ops),
+        What::Incomplete => {
+            let Timestamp { seconds, increment } = time_of(entry.time);
+            bail!(
+                OplogOperationUnsupported,
+                "the log does not hold all of the entry at Timestamp({seconds}, {increment}): what it deletes or \
+                 replaces had no room"
+            );
+        }
         other => vec![no_op(other)],
     };
+    let mut document = build(entry, &pieces);
+    if document.as_ref().is_some_and(is_too_large) {
+        // These repeat an `_id` of `o`.
+        pieces.iter_mut().filter(|piece| piece.op != "c").for_each(|piece| piece.o2 = None);
+        document = build(entry, &pieces);
+    }
+    Ok(document)
+}
+
+fn is_too_large(document: &DocBuf) -> bool {
+    document.as_doc().as_bytes().len() > limits::DOCUMENT_INTERNAL_BYTES_MAX
+}
+
+fn build(entry: &Entry, pieces: &[Piece<'_>]) -> Option<DocBuf> {
     let first = pieces.first()?;
     Some(DocBuf::build(|out| {
         match pieces.len() {
@@ -82,7 +105,7 @@ fn no_op(what: &What) -> Piece<'static> {
             out.put_value("version", &version);
         }
         What::Membership => out.put("msg", "Voters of the set change"),
-        What::Idle | What::Unit(_) => out.put("msg", "periodic noop"),
+        What::Idle | What::Incomplete | What::Unit(_) => out.put("msg", "periodic noop"),
     });
     Piece { op: "n", ns: String::new(), uuid: None, o: Object::Made(o), o2: None }
 }

@@ -22,7 +22,7 @@ pub struct LogScan {
     index: Option<u64>,
     /// How many of its entries are behind.
     taken: usize,
-    /// It has passed an entry: its place counts.
+    /// It has passed an entry, or the end: its place counts.
     has_begun: bool,
     /// No entry that follows is within the bounds.
     is_over: bool,
@@ -72,6 +72,8 @@ impl LogScan {
             };
             let (first, last) = self.reader.range();
             if self.is_forward() && index > last {
+                // A cursor that waits here sees all that follows.
+                self.has_begun = true;
                 return Ok(Step::Done);
             }
             if index < first {
@@ -106,7 +108,7 @@ impl LogScan {
                 }
                 self.examined += 1;
                 self.has_begun = true;
-                if let Some(document) = render::document(entry) {
+                if let Some(document) = render::document(entry)? {
                     return Ok(Step::Row((entry.time, document)));
                 }
             }

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 /// The unit in which the cache reads.
 const BLOCK: u64 = 4 << 10;
-const SEGMENT: u32 = 1 << 20;
+pub const SEGMENT: u32 = 1 << 20;
 /// The size of two segments, because one is open for writes.
 const CACHE: u64 = 512 * BLOCK;
 

@@ -1,7 +1,7 @@
 //! Reads frames for all readers of the log, on a thread of its own that waits while nobody asks.
 //!
-//! The newest frames that were read are kept, up to a number of bytes: readers that follow the log's end share one read
-//! and one decoding. A reader that is given a frame may keep it as long as it likes, and should not do so while it waits
+//! The frames that were read last are kept, up to a number of bytes: readers that follow the log's end share one read
+//! and one decoding. So do all that ask for a frame while it is read. A reader that is given a frame may keep it as long as it likes, and should not do so while it waits
 //! for its client.
 
 use super::position::LogPlace;
@@ -11,12 +11,15 @@ use kauri_base::ticket::TicketSource;
 use kauri_base::{Error, ErrorCode, Result, Ticket};
 use kauri_storage::{ReplicatedLog, StorageEngine};
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 
-/// Bytes of frames that are kept.
+/// Bytes of frames that are kept; a larger frame is kept alone.
 const KEPT_BYTES_MAX: usize = 16 << 20;
+/// What a frame takes besides its records and data.
+const FRAME_BYTES: usize = 512;
 /// Requests that wait, at most: more readers than cursors there can be.
 const WAITING_MAX: usize = 100_000;
 
@@ -27,9 +30,11 @@ pub struct ReadFrame {
     bytes: usize,
 }
 
+type FrameSlot = Arc<Slot<Option<Arc<ReadFrame>>>>;
+
 enum Job {
     /// A frame; `None` if it is gone.
-    Frame(u64, Arc<Slot<Option<Arc<ReadFrame>>>>),
+    Frame(u64, FrameSlot),
     /// The first frame with an entry of this time or a later one.
     Seek(u64, Arc<Slot<u64>>),
 }
@@ -88,10 +93,33 @@ impl<T: Send + 'static> Fetch<T> {
 struct Work {
     jobs: VecDeque<Job>,
     is_over: bool,
-    kept: BTreeMap<u64, Arc<ReadFrame>>,
-    kept_bytes: usize,
+    kept: Kept,
     /// Frames that were read from the log.
     reads: u64,
+}
+
+/// The frames that were read last.
+#[derive(Default)]
+struct Kept {
+    frames: BTreeMap<u64, Arc<ReadFrame>>,
+    /// In the order in which they were read.
+    order: VecDeque<u64>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn put(&mut self, index: u64, read: Arc<ReadFrame>) {
+        self.bytes += read.bytes;
+        if let Some(before) = self.frames.insert(index, read) {
+            self.bytes -= before.bytes;
+        } else {
+            self.order.push_back(index);
+        }
+        while self.bytes > KEPT_BYTES_MAX && self.order.len() > 1 {
+            let oldest = self.order.pop_front().and_then(|index| self.frames.remove(&index));
+            self.bytes -= oldest.map_or(0, |oldest| oldest.bytes);
+        }
+    }
 }
 
 struct Shared {
@@ -138,7 +166,7 @@ impl LogReader {
 
     /// A frame that can be read. `None`: it is gone.
     pub fn frame(&self, index: u64) -> Fetch<Option<Arc<ReadFrame>>> {
-        let kept = lock(&self.shared.work).kept.get(&index).cloned();
+        let kept = lock(&self.shared.work).kept.frames.get(&index).cloned();
         let slot = Slot::new(kept.map(|kept| Ok(Some(kept))));
         if !lock(&slot.0).is_done {
             self.ask(Job::Frame(index, slot.clone()));
@@ -198,6 +226,14 @@ impl Drop for LogReader {
 }
 
 impl Job {
+    /// Nobody waits any more.
+    fn is_dead(&self) -> bool {
+        match self {
+            Job::Frame(_, slot) => Arc::strong_count(slot) == 1,
+            Job::Seek(_, slot) => Arc::strong_count(slot) == 1,
+        }
+    }
+
     fn fail(self, why: &str) {
         let error = || Error::new(ErrorCode::InternalError, why);
         match self {
@@ -221,40 +257,45 @@ impl Shared {
             let Some(job) = work.jobs.pop_front() else { return };
             drop(work);
             match job {
-                // Nobody waits any more.
-                Job::Frame(_, slot) if Arc::strong_count(&slot) == 1 => {}
-                Job::Frame(index, slot) => slot.give(self.read(index)),
-                Job::Seek(time, slot) => slot.give(self.find(time)),
+                job if job.is_dead() => {}
+                Job::Frame(index, slot) => {
+                    let read = caught(|| self.read(index));
+                    self.take_equal(index).iter().for_each(|other| other.give(read.clone()));
+                    slot.give(read);
+                }
+                Job::Seek(time, slot) => slot.give(caught(|| self.find(time))),
             }
         }
     }
 
+    /// Others that ask for a frame.
+    fn take_equal(&self, wanted: u64) -> Vec<FrameSlot> {
+        let mut equal = Vec::new();
+        lock(&self.work).jobs.retain(|job| match job {
+            Job::Frame(index, slot) if *index == wanted => {
+                equal.push(slot.clone());
+                false
+            }
+            _ => true,
+        });
+        equal
+    }
+
     fn read(&self, index: u64) -> Result<Option<Arc<ReadFrame>>> {
-        if let Some(kept) = lock(&self.work).kept.get(&index) {
+        if let Some(kept) = lock(&self.work).kept.frames.get(&index) {
             return Ok(Some(kept.clone()));
         }
         let log = self.engine.replicated_log()?;
         let before = log.term_of(index.saturating_sub(1));
         let Some((frame, records)) = log.read_frame(index)? else { return Ok(None) };
-        let bytes = frame.bytes as usize + frame.data.len();
+        let bytes = frame.bytes as usize + frame.data.len() + FRAME_BYTES;
         let begins_term = before.is_some_and(|term| term != frame.position.term);
         let entries = units::entries_of(&frame, records, begins_term)?;
         let read = Arc::new(ReadFrame { entries, bytes });
-        self.keep(index, read.clone());
-        Ok(Some(read))
-    }
-
-    /// The oldest ones are forgotten.
-    fn keep(&self, index: u64, read: Arc<ReadFrame>) {
         let mut work = lock(&self.work);
         work.reads += 1;
-        work.kept_bytes += read.bytes;
-        work.kept.insert(index, read);
-        while work.kept_bytes > KEPT_BYTES_MAX
-            && let Some((_, oldest)) = work.kept.pop_first()
-        {
-            work.kept_bytes -= oldest.bytes;
-        }
+        work.kept.put(index, read.clone());
+        Ok(Some(read))
     }
 
     /// By bisection: the last entry of a frame has its time.
@@ -272,5 +313,37 @@ impl Shared {
             }
         }
         Ok(first)
+    }
+}
+
+/// A panic is an error to whoever waits: the thread goes on for the others.
+fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let failed = |_| Err(Error::new(ErrorCode::InternalError, "the log cannot be read: a panic"));
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frame_that_was_read_last_is_kept() {
+        let mut kept = Kept::default();
+        let mut put = |index, bytes| {
+            kept.put(index, Arc::new(ReadFrame { entries: Vec::new(), bytes }));
+            (kept.frames.keys().copied().collect::<Vec<_>>(), kept.bytes)
+        };
+        let half = KEPT_BYTES_MAX / 2;
+        assert_eq!(put(7, half), (vec![7], half));
+        assert_eq!(put(8, half), (vec![7, 8], 2 * half));
+        assert_eq!(put(3, half), (vec![3, 8], 2 * half), "an old frame, read last");
+        assert_eq!(put(4, 2 * KEPT_BYTES_MAX), (vec![4], 2 * KEPT_BYTES_MAX));
+        assert_eq!(put(5, 1), (vec![5], 1));
+    }
+
+    #[test]
+    fn a_panic_is_an_error_of_the_reader() {
+        let result = caught(|| -> Result<()> { panic!("as a test wants it") });
+        assert_eq!(result.map_err(|error| error.code()), Err(ErrorCode::InternalError));
     }
 }

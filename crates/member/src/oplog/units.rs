@@ -21,8 +21,7 @@ pub struct Op {
     pub label: Option<Arc<Label>>,
     /// The new document; empty if it was deleted.
     pub document: Vec<u8>,
-    /// `{_id}` of a deleted document; the old one of a definition that was changed or deleted. Empty if the log could
-    /// not hold it.
+    /// `{_id}` of a deleted document; the old one of a definition that was changed or deleted.
     pub note: Vec<u8>,
 }
 
@@ -31,6 +30,8 @@ pub struct Op {
 pub enum What {
     /// A unit: its operations happen together.
     Unit(Vec<Op>),
+    /// A unit, not all of which had room in its frame.
+    Incomplete,
     /// A leader's first entry.
     NewTerm,
     /// Nothing but a time.
@@ -66,7 +67,7 @@ pub fn entries_of(
         message: format!("the notes of frame {} are damaged", frame.position.index),
     };
     let known = entry_log::known_of(frame).ok_or_else(damaged)?;
-    let mut notes = Notes::decode(entry_log::notes_of(frame)).ok_or_else(damaged)?;
+    let mut notes = Notes::decode(entry_log::notes_of(frame), frame.records).ok_or_else(damaged)?;
     let Known { entry, wall_ms, time: last, .. } = known;
     let term = entry.term;
     let what = match entry.payload {
@@ -83,7 +84,7 @@ pub fn entries_of(
     let mut records = records.into_iter().peekable();
     while let Some(seq) = records.peek().map(|record| record.seq) {
         let mut items = notes.take_unit(seq.0).map(Vec::into_iter);
-        let mut ops = Vec::new();
+        let (mut ops, mut is_whole) = (Vec::new(), true);
         while let Some(record) = records.next_if(|record| record.seq == seq) {
             // Others create and drop stores, or end the unit.
             if record.record == 0 {
@@ -91,8 +92,10 @@ pub fn entries_of(
             }
             let (kind, note) = match &mut items {
                 Some(items) => items.next().ok_or_else(damaged)?,
-                None => (OpKind::Insert, Vec::new()),
+                None => (OpKind::Insert, Some(Vec::new())),
             };
+            is_whole &= note.is_some();
+            let note = note.unwrap_or_default();
             let collection = CollectionId(record.collection);
             let label = notes.label(collection, seq.0).cloned();
             if label.is_some() || collection == CollectionId::CATALOG {
@@ -100,7 +103,8 @@ pub fn entries_of(
             }
         }
         let time = frame.time + (seq.0 - frame.first.0) + before;
-        entries.push(Entry { time, term, wall_ms, what: What::Unit(ops) });
+        let what = if is_whole { What::Unit(ops) } else { What::Incomplete };
+        entries.push(Entry { time, term, wall_ms, what });
     }
     if let Some(what) = what {
         entries.push(Entry { time: last, term, wall_ms, what });
@@ -112,7 +116,7 @@ pub fn entries_of(
 mod tests {
     use super::*;
     use crate::entry_log::{DATA_BLANK, DATA_CONFIG, DATA_UNITS, data_of_frame};
-    use crate::unit_notes::{UnitNotes, of_unit};
+    use crate::unit_notes::{UnitItems, UnitNotes, of_unit};
     use kauri_base::{CommitSeq, RecordId};
     use kauri_bson::doc;
     use kauri_storage::{LogPosition, WriteUnit};
@@ -157,7 +161,7 @@ mod tests {
     #[test]
     fn the_last_entry_of_a_frame_has_its_time() {
         let mut notes = UnitNotes::default();
-        notes.add(7, &[label()], &[]);
+        notes.add(7, &[label()], &UnitItems::default());
         let units = [(7, 1), (8, 2), (8, 3), (8, 0), (9, 4)];
         let (of, records) = frame(DATA_UNITS, b"", &units, &notes.encode());
         let entries = entries_of(&of, records.clone(), false).unwrap();
@@ -197,6 +201,12 @@ mod tests {
         let kinds: Vec<_> = ops.iter().map(|op| op.kind).collect();
         assert_eq!(kinds, [OpKind::Insert, OpKind::Update, OpKind::Delete]);
         assert_eq!(ops[2].note, b"id");
+        let mut less = UnitNotes::default();
+        less.add(7, &[label()], &of_unit(&unit, 1));
+        let (of, records_of_less) = frame(DATA_UNITS, b"", &units, &less.encode());
+        let entries = entries_of(&of, records_of_less, false).unwrap();
+        assert_eq!(entries[0].what, What::Incomplete);
+        assert!(matches!(entries[1].what, What::Unit(_)));
         // Fewer than there are records: damage.
         let (of, mut records) = frame(DATA_UNITS, b"", &units, &notes.encode());
         records.insert(3, records[2].clone());

@@ -16,9 +16,10 @@ pub mod table;
 use crate::checkpoint;
 use crate::unit_notes::{self, UnitNotes};
 use encoding::Executed;
-use kauri_base::{Clock, CollectionId, work};
+use kauri_base::log::{self, Attr};
+use kauri_base::{Clock, CollectionId, CommitSeq, work};
 use kauri_storage::{
-    CommitTicket, Committer, NumberedWrite, StorageEngine, StorageError, WriteUnit,
+    CommitTicket, Committer, NumberedWrite, RoomWanted, StorageEngine, StorageError, WriteUnit,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use table::{Bounds, Done, SessionId, Table};
@@ -70,11 +71,13 @@ pub struct Statements {
 struct Noted {
     statements: Vec<u8>,
     notes: UnitNotes,
+    /// Bytes for units that are being committed.
+    reserved: usize,
 }
 
 impl Noted {
     fn len(&self) -> usize {
-        self.statements.len() + self.notes.bytes()
+        self.statements.len() + self.notes.bytes() + self.reserved
     }
 }
 
@@ -251,30 +254,107 @@ impl SetCommitter {
         let statements = &*self.statements;
         let _busy = write.map(|write| statements.enter(write, now_ms)).transpose()?;
         let room = self.room.unwrap_or(usize::MAX).saturating_sub(RESERVE);
-        let executed = write.map(|write| Executed::of(write, room));
-        let mut bytes = Vec::new();
-        executed.iter().for_each(|executed| executed.encode(&mut bytes));
-        let mut items = unit_notes::of_unit(unit, room / 2);
-        let _gate = statements.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let noted = lock(&statements.noted).len();
-        if noted > 0 && noted + bytes.len() + items.len() > room {
-            if unit.ops.iter().all(|op| op.collection != CollectionId::CATALOG) {
-                // The next frame has room.
-                return Err(StorageError::WriteConflict);
+        let executed = write.map(|write| (write, Executed::of(write, room)));
+        loop {
+            match self.attempt(unit, executed.as_ref(), now_ms)? {
+                Ok((ticket, left_out)) => {
+                    tell_left_out(ticket.seq, left_out);
+                    return Ok(ticket);
+                }
+                // Room may come with the next frame, which can be closed now.
+                Err(wanted) => self.engine.replicated_log()?.wait_for_room(wanted)?,
             }
-            // A change of definitions is not committed again. Its entry tells less.
-            items = unit_notes::of_unit(unit, 0);
         }
-        let ticket = self.engine.commit(unit)?;
-        if self.room.is_some() {
-            let mut noted = lock(&statements.noted);
-            noted.statements.extend_from_slice(&bytes);
-            noted.notes.add(ticket.seq.0, &unit.labels, &items);
-        }
-        if let (Some(write), Some(executed)) = (write, &executed) {
+    }
+
+    fn attempt(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        executed: Option<&(&NumberedWrite, Executed)>,
+        now_ms: u64,
+    ) -> Result<Result<(CommitTicket, usize), RoomWanted>, StorageError> {
+        let statements = &*self.statements;
+        let mut bytes = Vec::new();
+        executed.iter().for_each(|(_, executed)| executed.encode(&mut bytes));
+        let _gate = statements.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let committed = match self.room {
+            Some(room) => self.commit_in_frame(unit, &bytes, room)?,
+            None => Ok((self.engine.commit(unit)?, 0)),
+        };
+        if let (Ok(_), Some((write, executed))) = (&committed, executed) {
             statements.shard(&write.session).table.note(executed, now_ms);
         }
-        Ok(ticket)
+        Ok(committed)
+    }
+
+    /// Under the gate, so that what is told of the unit goes into its frame. Answers how many notes were left out, too.
+    fn commit_in_frame(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        bytes: &[u8],
+        room: usize,
+    ) -> Result<Result<(CommitTicket, usize), RoomWanted>, StorageError> {
+        let log = self.engine.replicated_log()?;
+        let of_definitions = unit.ops.iter().any(|op| op.collection == CollectionId::CATALOG);
+        // A change of definitions is not committed again, so it has room that others do not take.
+        let most = if of_definitions { room + room / 4 } else { room }.saturating_sub(RESERVE);
+        let mut items = unit_notes::of_unit(unit, room / 2);
+        let mut reserved = {
+            let mut noted = lock(&self.statements.noted);
+            let others = noted.len();
+            let mut growth = bytes.len() + noted.notes.growth(&unit.labels, &items);
+            if others > 0 && others + growth > most {
+                if !of_definitions {
+                    // The next frame has room.
+                    return Err(StorageError::WriteConflict);
+                }
+                items = unit_notes::of_unit(unit, most.saturating_sub(others) / 2);
+                growth = bytes.len() + noted.notes.growth(&unit.labels, &items);
+            }
+            noted.reserved += growth;
+            Reserved { statements: &self.statements, bytes: growth }
+        };
+        let ticket = match log.commit_in_room(unit)? {
+            Ok(ticket) => ticket,
+            Err(wanted) => return Ok(Err(wanted)),
+        };
+        reserved.fill(|noted| {
+            noted.statements.extend_from_slice(bytes);
+            noted.notes.add(ticket.seq.0, &unit.labels, &items);
+        });
+        Ok(Ok((ticket, items.left_out)))
+    }
+}
+
+/// Logs that an oplog entry is an error to whoever reads it.
+fn tell_left_out(seq: CommitSeq, notes: usize) {
+    if notes > 0 {
+        let attr = Attr::new().num("commit", seq.0).num("notes", notes as u64);
+        let message =
+            "An oplog entry cannot be read: what it deletes or replaces has no room in the log";
+        log::warning("REPL", 6_400_021, "member", message, attr);
+    }
+}
+
+/// Bytes of the next frame, for a unit that is being committed.
+struct Reserved<'s> {
+    statements: &'s Statements,
+    bytes: usize,
+}
+
+impl Reserved<'_> {
+    fn fill(&mut self, fill: impl FnOnce(&mut Noted)) {
+        let mut noted = lock(&self.statements.noted);
+        noted.reserved -= std::mem::take(&mut self.bytes);
+        fill(&mut noted);
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            lock(&self.statements.noted).reserved -= self.bytes;
+        }
     }
 }
 

@@ -65,6 +65,14 @@ impl SubPipeline {
             return Ok(ResolvedSub { collection: None, stages: self.stages.clone(), of_views: 0 });
         };
         let views::Found { collection, pipeline, .. } = views::resolve(&cx.namespaces, from)?;
+        if collection.is_none()
+            && cx.server.as_ref().is_some_and(|server| server.own_count(from).is_some())
+        {
+            bail!(
+                CommandNotSupported,
+                "a stage cannot read {from}, which the server does not store: aggregate it by itself"
+            );
+        }
         let of_views = pipeline.stages.len();
         let mut stages = pipeline.stages;
         stages.extend(self.stages.iter().cloned());

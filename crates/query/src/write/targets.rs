@@ -29,7 +29,8 @@ use std::sync::Arc;
 
 /// Documents of a statement on many that go into one unit at most.
 const UNIT_DOCS_MAX: usize = 128;
-/// Bytes of new documents after which a unit is committed.
+/// Bytes of new documents and keys that go into one unit, unless one target has more: a unit is one entry of a set's
+/// log, which readers get as one document.
 const UNIT_BYTES_MAX: usize = 1024 * 1024;
 
 /// A document to be changed.
@@ -107,14 +108,20 @@ struct Batch {
 }
 
 impl Batch {
-    fn take(&mut self, target: Target<'_>, statement: &mut Statement<'_>) -> Result<()> {
+    /// Answers whether there was room for the target.
+    fn take(&mut self, target: Target<'_>, statement: &mut Statement<'_>) -> Result<bool> {
         let record = target.record;
         let ops = self.unit.ops.len();
         match statement(target, &mut self.unit) {
             Ok(effect) => {
-                self.bytes += effect.bytes;
+                let bytes = self.bytes + effect.bytes;
+                if !self.effects.is_empty() && bytes + self.unit.all_key_bytes() > UNIT_BYTES_MAX {
+                    self.unit.truncate(ops);
+                    return Ok(false);
+                }
+                self.bytes = bytes;
                 self.effects.push((record, effect));
-                Ok(())
+                Ok(true)
             }
             Err(error) => {
                 self.unit.truncate(ops);
@@ -124,7 +131,7 @@ impl Batch {
     }
 
     fn is_full(&self) -> bool {
-        self.effects.len() >= UNIT_DOCS_MAX || self.bytes >= UNIT_BYTES_MAX
+        self.effects.len() >= UNIT_DOCS_MAX
     }
 }
 
@@ -216,7 +223,10 @@ impl Targets<'_> {
                         later.push(row.record);
                         return Ok(Flow::Continue);
                     }
-                    batch.take(target(&collection, row), statement)?;
+                    if !batch.take(target(&collection, row), statement)? {
+                        later.push(row.record);
+                        return Ok(Flow::Stop);
+                    }
                     Ok(if batch.is_full() { Flow::Stop } else { Flow::Continue })
                 })
                 .await;
@@ -224,11 +234,10 @@ impl Targets<'_> {
             let records: Vec<RecordId> = batch.effects.iter().map(|(record, _)| *record).collect();
             if self.commit(op, &collection, &mut batch, reached, outcome)?.is_some() {
                 later.extend(records);
-                if walked.is_err() {
-                    self.one_by_one(op, &mut collection, later, statement, reached, outcome)
-                        .await?;
-                    return walked.map(drop);
-                }
+            }
+            if walked.is_err() && by_id_order {
+                self.one_by_one(op, &mut collection, later, statement, reached, outcome).await?;
+                return walked.map(drop);
             }
             if !matches!(walked, Ok(Ended::Stopped)) {
                 outcome.looked(&executor);

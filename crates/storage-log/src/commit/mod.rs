@@ -33,7 +33,7 @@ use crate::plan::{Plan, Scratch};
 use crate::segments::Purpose;
 use kauri_base::log::{self, Attr};
 use kauri_medium::Guard;
-use kauri_storage::{CommitTicket, LogPosition, OpKind, StorageError, WriteUnit};
+use kauri_storage::{CommitTicket, LogPosition, OpKind, RoomWanted, StorageError, WriteUnit};
 
 /// Why a step could not be done without giving the latches up.
 enum Again {
@@ -76,6 +76,24 @@ impl Core {
         unit: &mut WriteUnit<'_>,
         pending: Option<LogPosition>,
     ) -> Result<u64, StorageError> {
+        loop {
+            // Nothing may be pinned while segments are opened: the cleaner waits for guards.
+            match self.commit_once(unit, pending)? {
+                Ok(seq) => return Ok(seq),
+                Err(RoomWanted { for_documents, before }) => {
+                    let purpose = if for_documents { Purpose::Write } else { Purpose::Delete };
+                    self.make_room(purpose, before)?;
+                }
+            }
+        }
+    }
+
+    /// The same, unless there is no room.
+    pub(crate) fn commit_once(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        pending: Option<LogPosition>,
+    ) -> Result<Result<u64, RoomWanted>, StorageError> {
         self.check_alive()?;
         let ddl = unit.ops.iter().any(|op| is_ddl(&op.kind)).then(|| self.registry.lock_ddl());
         let mut scratch = self.scratches.take(&self.domain);
@@ -121,7 +139,7 @@ impl Core {
         unit: &mut WriteUnit<'_>,
         pending: Option<LogPosition>,
         scratch: &mut Scratch,
-    ) -> Result<u64, StorageError> {
+    ) -> Result<Result<u64, RoomWanted>, StorageError> {
         if pending.is_none() {
             // What a replicated log has decided is not refused.
             self.check_memory(unit)?;
@@ -136,15 +154,11 @@ impl Core {
         loop {
             plan.look_up(self, unit, &mut scratch.guard)?;
             match self.commit_planned(unit, plan, &scratch.guard) {
-                Ok(seq) => return Ok(seq),
+                Ok(seq) => return Ok(Ok(seq)),
                 Err(Again::Plan) => {}
-                Err(Again::Room(prepared_ever)) => {
-                    // Nothing may be pinned while segments are opened: the cleaner waits for guards.
-                    scratch.guard.leave();
-                    let purpose = plan.purpose();
-                    let made = self.make_room(purpose, prepared_ever);
-                    scratch.guard.enter();
-                    made?;
+                Err(Again::Room(before)) => {
+                    let for_documents = plan.purpose() == Purpose::Write;
+                    return Ok(Err(RoomWanted { for_documents, before }));
                 }
                 Err(Again::Held) => return Err(StorageError::FilesHeld),
                 Err(Again::Refused(error)) => return Err(error),

@@ -2,6 +2,7 @@
 
 use super::entry::{self, Entry};
 use super::{Applied, Whole, create};
+use crate::admission::check_part_writes;
 use crate::cmds::{
     coll_mod, convert_to_capped, drop, drop_database, drop_indexes, rename_collection,
 };
@@ -42,7 +43,7 @@ pub async fn apply(
     whole: &mut Whole,
 ) -> Applied {
     invocation.server.counters.command.fetch_add(1, Ordering::Relaxed);
-    let ns = entry::namespace(entry.whole)?;
+    let ns = entry::namespace(invocation.server, entry.whole)?;
     if matches!(invocation.server.catalog.resolve(ns.as_str()), Resolved::View(_)) {
         let message = format!("applyOps not supported on view:{ns}");
         return Err(Error::new(ErrorCode::CommandNotSupportedOnView, message).into());
@@ -196,7 +197,9 @@ async fn rename_as_named(
     if catalog.collection(&from).is_none() {
         bail!(NamespaceNotFound, "Source collection {from} does not exist");
     }
-    Namespace::parse(to)?.check_creatable()?;
+    let renamed = Namespace::parse(to)?;
+    check_part_writes(invocation.server, renamed.database())?;
+    renamed.check_creatable()?;
     let drop_target = match body.value("dropTarget") {
         uuid @ Value::Binary { subtype: 4, .. } => match catalog.collection(to) {
             None => false.into(),

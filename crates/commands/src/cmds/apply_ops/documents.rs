@@ -24,7 +24,7 @@ pub async fn apply(
     entry: &Entry<'_>,
     whole: &mut Whole,
 ) -> Applied {
-    let ns = entry::namespace(entry.whole)?;
+    let ns = entry::namespace(invocation.server, entry.whole)?;
     let collection = existing_for_write(&invocation.server.catalog, &ns);
     if let Some(uuid) = &entry.uuid
         && !matches!(&collection, Ok(Some(collection)) if collection.uuid == *uuid)

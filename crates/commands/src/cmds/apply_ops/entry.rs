@@ -1,7 +1,9 @@
 //! One oplog entry with validated fields.
 
+use crate::admission::check_part_writes;
 use crate::args::{Args, structure};
 use crate::cmds::ddl;
+use crate::server::Server;
 use kauri_base::{Error, ErrorCode, Result, bail, work};
 use kauri_bson::{Doc, Elem, shell_text};
 use kauri_catalog::Namespace;
@@ -163,11 +165,13 @@ fn check_command(command: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The namespace of an entry.
-pub fn namespace(op: Doc<'_>) -> Result<Namespace> {
+/// The namespace of an entry, which has to be one that is written here.
+pub fn namespace(server: &Server, op: Doc<'_>) -> Result<Namespace> {
     let ns = op.value("ns");
     let ns = ns.as_str().unwrap_or_default();
     let parsed = Namespace::parse(ns).ok().filter(|ns| !ns.collection().is_empty());
     let invalid = || Error::new(ErrorCode::InvalidNamespace, format!("invalid ns: {ns}"));
-    parsed.ok_or_else(invalid)
+    let parsed = parsed.ok_or_else(invalid)?;
+    check_part_writes(server, parsed.database())?;
+    Ok(parsed)
 }

@@ -109,7 +109,7 @@ fn apply<'a>(
             }
             whole.outcome.pause(&mut invocation.op).await.map_err(Rejected::Untold)?;
             if !kind.starts_with('c') {
-                entry::namespace(op).map_err(Rejected::Untold)?;
+                entry::namespace(invocation.server, op).map_err(Rejected::Untold)?;
             }
             match apply_one(invocation, op, depth, whole).await {
                 Ok(()) => results.push(true),

@@ -2,7 +2,7 @@
 //! test closes the frames.
 
 use super::{Rig, config, view_of};
-use crate::cold_disk::ColdEngine;
+use crate::cold_disk::{ColdEngine, SEGMENT};
 use crate::common::{
     Client, TestServer, at, code_of, cursor_id, first_batch, number, refusal, show, text, until,
 };
@@ -360,6 +360,8 @@ fn a_cursor_whose_place_was_purged_ends() {
     let [lost, other, newest] =
         [doc! {}, doc! { "op" => "i" }, doc! { "ts" => doc! { "$gte" => seconds(18, 0) } }]
             .map(|filter| cursor_id(&rig.local.ok(find(filter, tail.clone()))));
+    let waiting = doc! { "ts" => doc! { "$gt" => Value::Timestamp(rig.last_time()) } };
+    let waiting = cursor_id(&rig.local.ok(find(waiting, tail.clone())));
     rig.log().purge_frames(15).unwrap();
     let more = |id| doc! { "getMore" => id, "collection" => "oplog.rs" };
     assert_eq!(rig.local.fails(more(lost)), 136);
@@ -370,6 +372,96 @@ fn a_cursor_whose_place_was_purged_ends() {
     assert_eq!(time(&first[0]).seconds, 16);
     let last = doc! { "sort" => doc! { "$natural" => -1 } };
     assert_eq!(rig.find(doc! {}, last).len(), 7);
+    // One that has waited at the end has missed what was purged since.
+    rig.insert(20);
+    rig.insert(21);
+    rig.log().purge_frames(rig.index - 1).unwrap();
+    assert_eq!(rig.local.fails(more(waiting)), 136);
+}
+
+#[test]
+fn an_entry_is_whole_or_an_error() {
+    let mut rig = LogRig::start();
+    let id = "x".repeat(SEGMENT as usize / 3);
+    rig.rig.client.insert("c", [doc! { "_id" => 1 }, doc! { "_id" => id.as_str() }]);
+    rig.close();
+    let before = rig.last_time();
+    let all = array![doc! { "q" => doc! {}, "limit" => 0 }];
+    rig.rig.client.ok(doc! { "delete" => "c", "deletes" => all });
+    rig.close();
+    let lost = rig.index;
+    rig.insert(2);
+    let since = |time| find(doc! { "ts" => doc! { "$gt" => time } }, doc! {});
+    let told = refusal(&rig.local, since(Value::Timestamp(before)));
+    assert_eq!(told.0, 62, "{}", told.1);
+    assert!(told.1.contains(&format!("Timestamp({lost}, ")), "it names the entry: {}", told.1);
+    let behind = first_batch(&rig.local.ok(since(seconds(lost as u32, 9))));
+    assert_eq!(behind.len(), 1, "{behind:?}");
+}
+
+#[test]
+fn an_update_of_large_documents_is_several_entries() {
+    let mut rig = LogRig::start();
+    rig.rig.client.insert("c", (0..3).map(|id| doc! { "_id" => id }));
+    rig.close();
+    let before = rig.last_time();
+    let long = "x".repeat(600 << 10);
+    let set =
+        doc! { "q" => doc! {}, "u" => doc! { "$set" => doc! { "a" => long } }, "multi" => true };
+    let reply = rig.rig.client.ok(doc! { "update" => "c", "updates" => array![set] });
+    assert_eq!(number(&reply, "nModified"), 3);
+    rig.close();
+    let filter = doc! { "ts" => doc! { "$gt" => Value::Timestamp(before) } };
+    let kinds = rig.find(filter, doc! { "projection" => doc! { "op" => 1 } });
+    let kinds: Vec<_> = kinds.iter().map(|entry| text(entry, "op")).collect();
+    assert_eq!(kinds, ["u", "u", "u"]);
+}
+
+#[test]
+fn stages_within_others_do_not_read_the_log() {
+    let mut rig = LogRig::start();
+    (0..3).for_each(|id| rig.insert(id));
+    let lookup =
+        doc! { "$lookup" => doc! { "from" => "oplog.rs", "pipeline" => array![], "as" => "a" } };
+    let aggregate = |of: &str, stage: DocBuf, more: DocBuf| {
+        DocBuf::build(|out| {
+            out.put("aggregate", of);
+            out.put_value("pipeline", &array![stage]);
+            out.put("cursor", doc! {});
+            out.put_all(more.as_doc());
+        })
+    };
+    for stage in
+        [lookup, doc! { "$unionWith" => "oplog.rs" }, doc! { "$unionWith" => "system.replset" }]
+    {
+        let shown = show(&stage);
+        let (code, message) = refusal(&rig.local, aggregate("oplog.rs", stage, doc! {}));
+        assert_eq!(code, 115, "{shown}: {message}");
+    }
+    let hint = doc! { "hint" => doc! { "$natural" => -1 } };
+    let inserts = || doc! { "$match" => doc! { "op" => "i" } };
+    let ids = |more| -> Vec<i64> {
+        let batch = first_batch(&rig.local.ok(aggregate("oplog.rs", inserts(), more)));
+        batch.iter().map(|entry| number(&at(entry, "o"), "_id")).collect()
+    };
+    assert_eq!((ids(doc! {}), ids(hint)), (vec![0, 1, 2], vec![2, 1, 0]));
+}
+
+#[test]
+fn entries_that_are_applied_do_not_write_the_own_database() {
+    let rig = LogRig::start();
+    rig.rig.client.insert("c", [doc! { "_id" => 1 }]);
+    let insert = |ns: &str| doc! { "op" => "i", "ns" => ns, "o" => doc! { "_id" => 2 } };
+    let command = |ns: &str, o: DocBuf| doc! { "op" => "c", "ns" => ns, "o" => o };
+    let nested = command("admin.$cmd", doc! { "applyOps" => array![insert("local.c")] });
+    let create = command("local.$cmd", doc! { "create" => "c" });
+    let renamed = doc! { "renameCollection" => "test.c", "to" => "local.c" };
+    for entry in [insert("local.c"), nested, create, command("test.$cmd", renamed)] {
+        let shown = show(&entry);
+        let (code, message) = refusal(&rig.rig.client, doc! { "applyOps" => array![entry] });
+        assert_eq!(code, 20, "{shown}: {message}");
+    }
+    rig.rig.client.ok(doc! { "applyOps" => array![insert("test.c")] });
 }
 
 #[test]

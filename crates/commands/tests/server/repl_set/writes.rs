@@ -288,3 +288,26 @@ fn a_command_that_fails_tells_of_its_concern_too() {
     assert_eq!(code_of(&reply), 48);
     assert!(reply.as_doc().get("writeConcernError").is_none(), "{}", show(&reply));
 }
+
+#[test]
+fn a_request_that_is_not_understood_does_not_wait() {
+    let rig = Rig::caught_up(config(3));
+    let concern = doc! { "w" => 3 };
+    let with_concern = |command: DocBuf| {
+        DocBuf::build(|out| {
+            out.put_all(command.as_doc());
+            out.put("writeConcern", &concern);
+        })
+    };
+    for command in [
+        doc! { "insert" => "c", "documents" => array![doc! {}], "unknown" => 1 },
+        doc! { "update" => "c", "updates" => array![doc! { "q" => 1, "u" => doc! {} }] },
+        doc! { "create" => "d", "capped" => 7, "unknown" => 1 },
+    ] {
+        rig.client.send(&with_concern(command));
+        // Nothing is acknowledged by three members.
+        let reply = rig.client.receive().expect("a reply");
+        assert_ne!(code_of(&reply), 0);
+        assert!(reply.as_doc().get("writeConcernError").is_none(), "{}", show(&reply));
+    }
+}
